@@ -1,0 +1,118 @@
+// Collectives of tensors whose size differs per rank, differentiable, with no padding.
+//
+// All are collective: every rank of the group calls them in the same order, with the same dtype, number
+// of dims, sizes of the other dims, dim and op. Leaving the sizes out costs one small exchange, in which
+// all of that is compared and a rank with bad arguments is reported to all (c10::ValueError on every
+// rank, the group stays usable). With sizes given nothing is exchanged and nothing is compared, unless
+// SHARDWAY_CHECK=1 is in the environment of every rank.
+//
+// An input is never changed, and a result never shares memory with it, except where there is no group
+// or only one rank: then a call gives its input back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "shardway/group.h"
+#include "shardway/route.h"
+
+namespace shardway {
+
+// What the backward of a gather does with the gradients that the other ranks have of this rank's part.
+enum class Grad : uint8_t {
+  sum,    // adds them: the true adjoint; backward is a collective that every rank runs
+  mean,   // adds them and divides by the ranks: for a loss that is the same on every rank
+  local,  // drops them: no communication
+};
+
+using Sizes = std::vector<int64_t>;
+
+// A tensor and the size of every rank's part along the op's dim.
+struct Ragged {
+  at::Tensor tensor;
+  Sizes sizes;
+};
+
+// A call under way. `wait` gives what the plain call would, differentiable, as often as asked. One that
+// is dropped finishes by itself.
+template <class Result>
+class Async {
+ public:
+  explicit Async(std::function<Result()> finish) : state_(std::make_shared<State>(std::move(finish))) {}
+
+  Result wait() const {
+    std::call_once(state_->once, [this] { state_->result = state_->finish(); });
+    return *state_->result;
+  }
+
+ private:
+  struct State {
+    explicit State(std::function<Result()> f) : finish(std::move(f)) {}
+    std::function<Result()> finish;
+    std::once_flag once;
+    std::optional<Result> result;
+  };
+  std::shared_ptr<State> state_;
+};
+
+struct AllGatherOptions {
+  int64_t dim = 0;
+  std::optional<Sizes> sizes = std::nullopt;  // every rank's size along dim
+  Grad grad = Grad::sum;
+  std::optional<at::Tensor> out = std::nullopt;
+  Group group = {};
+};
+
+// The tensors of all ranks, concatenated along dim in rank order, and their sizes.
+// Adjoint (Grad::sum): reduce_scatter_v of the gradient with these sizes.
+Ragged all_gather_v(const at::Tensor& x, const AllGatherOptions& options = {});
+Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options = {});
+
+struct ReduceScatterOptions {
+  std::optional<Sizes> sizes = std::nullopt;  // every rank's part along dim; left out: as torch.chunk splits
+  int64_t dim = 0;
+  Op op = Op::sum;
+  std::optional<at::Tensor> out = std::nullopt;
+  Group group = {};
+};
+
+// This rank's part, along dim, of the elementwise combination of all ranks' tensors. Addends are taken
+// in rank order; f16 and bf16 accumulate in f32 and round once.
+// Adjoint: all_gather_v of the gradient (divided by the ranks for avg); min, max and product have none.
+at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options = {});
+Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options = {});
+
+struct AllToAllOptions {
+  int64_t dim = 0;
+  std::optional<Sizes> recv_sizes = std::nullopt;  // what each rank sends here
+  std::optional<at::Tensor> out = std::nullopt;
+  Group group = {};
+};
+
+// Block r of this rank's tensor along dim goes to rank r; what arrives is concatenated in rank order.
+// Adjoint: all_to_all_v of the gradient with the sizes exchanged.
+Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options = {});
+Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
+                                 const AllToAllOptions& options = {});
+
+struct GatherSizesOptions {
+  int64_t dim = 0;
+  Group group = {};
+};
+
+// Every rank's size along dim. The other dims may differ between the ranks.
+Sizes gather_sizes(const at::Tensor& x, const GatherSizesOptions& options = {});
+
+// This rank's part of a list with one tensor per rank, and the size of each along dim 0. Local.
+Ragged split_by_rank(const std::vector<at::Tensor>& parts, const Group& group = {});
+
+// The same of one tensor with the ranks along dim 0. Local.
+Ragged split_by_rank(const at::Tensor& parts, const Group& group = {});
+
+}  // namespace shardway

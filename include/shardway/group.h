@@ -1,0 +1,55 @@
+// The ranks that a collective spans.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "shardway/route.h"
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace shardway {
+
+class Transport;
+
+// A handle of a group of ranks, cheap to copy. A default-made Group is no group at all: every op gives
+// its input back. A Group may be used by one thread at a time, and all ranks call its collectives in
+// the same order.
+class Group {
+ public:
+  Group() = default;
+  Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group);
+  explicit Group(std::shared_ptr<Transport> transport);
+
+  // The c10d group that torch.distributed registered under this name.
+  static Group named(const std::string& name);
+
+  // More than one rank: calls communicate.
+  bool distributed() const { return transport_ != nullptr && size_ > 1; }
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return size_; }
+  Transport& transport() const;
+
+ private:
+  std::shared_ptr<Transport> transport_;
+  int64_t rank_ = 0;
+  int64_t size_ = 1;
+};
+
+// Runs `body` on `ranks` threads of this process, each with its own rank of one group: for tests and
+// examples, in which a rank is a thread. Gives the first exception on, after all threads have ended.
+void run_as_threads(int64_t ranks, const std::function<void(const Group&)>& body);
+
+// Runs a route of your own: collective over `group`, which every rank enters with its own part.
+// `out` is written where the route's pulls land and nowhere else. Not differentiable. `x` and `out`
+// have the route's shapes, one dtype, one device, and do not overlap.
+void execute(const Route& route, const at::Tensor& x, const at::Tensor& out, const Group& group);
+
+}  // namespace shardway

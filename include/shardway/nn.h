@@ -1,0 +1,31 @@
+// The collectives as modules.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "shardway/collectives.h"
+
+namespace shardway::nn {
+
+// all_gather_v as a module. It holds no parameters.
+class AllGatherImpl : public torch::nn::Module {
+ public:
+  explicit AllGatherImpl(AllGatherOptions options = {}) : options_(std::move(options)) {}
+
+  Ragged forward(const at::Tensor& x) { return all_gather_v(x, options_); }
+
+  // With every rank's size known there is no exchange.
+  Ragged forward(const at::Tensor& x, Sizes sizes) {
+    AllGatherOptions options = options_;
+    options.sizes = std::move(sizes);
+    return all_gather_v(x, options);
+  }
+
+ private:
+  AllGatherOptions options_;
+};
+
+TORCH_MODULE(AllGather);
+
+}  // namespace shardway::nn

@@ -1,0 +1,118 @@
+#include "transport/c10d.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "transport/mail_transfer.h"
+#include "transport/native_transfer.h"
+
+namespace shardway {
+namespace {
+
+// Tags that other users of the group are unlikely to take. One is enough: between two ranks messages of
+// one tag arrive in order.
+constexpr int kMailTag = 0x5a4d0001;
+
+// A message of a c10d backend. Its errors name the peer.
+class WorkMessage : public Message {
+ public:
+  WorkMessage(c10::intrusive_ptr<c10d::Work> work, int64_t rank, int64_t peer)
+      : work_(std::move(work)), rank_(rank), peer_(peer) {}
+
+  void wait() override {
+    try {
+      work_->wait();
+    } catch (const std::exception& error) {
+      TORCH_CHECK_WITH(DistBackendError, false, "rank ", peer_, " could not be reached: ", error.what(),
+                       " (rank ", rank_, ")");
+    }
+  }
+
+  bool done() override { return work_->isCompleted(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  int64_t rank_;
+  int64_t peer_;
+};
+
+class BackendMail : public Mail {
+ public:
+  explicit BackendMail(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+
+  int64_t rank() const override { return backend_->getRank(); }
+  int64_t size() const override { return backend_->getSize(); }
+
+  std::unique_ptr<Message> send(const at::Tensor& bytes, int64_t to) override {
+    std::vector<at::Tensor> tensors{bytes};
+    return message(backend_->send(tensors, static_cast<int>(to), kMailTag), to);
+  }
+
+  std::unique_ptr<Message> receive(const at::Tensor& bytes, int64_t from) override {
+    std::vector<at::Tensor> tensors{bytes};
+    return message(backend_->recv(tensors, static_cast<int>(from), kMailTag), from);
+  }
+
+ private:
+  std::unique_ptr<Message> message(c10::intrusive_ptr<c10d::Work> work, int64_t peer) {
+    return std::make_unique<WorkMessage>(std::move(work), rank(), peer);
+  }
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+class C10dTransport : public Transport {
+ public:
+  explicit C10dTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
+      : group_(std::move(group)), rank_(group_->getRank()), size_(group_->getSize()) {}
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+
+  std::optional<std::string> refuses(c10::Device device) const override {
+    if (serves(device.type())) return std::nullopt;
+    return "the tensor is on " + device.str() + ", for which the group's backend (" +
+           group_->getBackendName() + ") has no engine";
+  }
+
+  at::Tensor all_gather_block(const at::Tensor& mine) override;
+
+  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                                  const KnownInputs& known) override {
+    auto backend = group_->getBackend(x.device().type());
+    if (!x.is_cpu()) return start_natively(std::move(backend), route, x, out, known);
+    return start_by_mail(std::make_shared<BackendMail>(std::move(backend)), route, x, out, known);
+  }
+
+ private:
+  bool serves(c10::DeviceType type) const {
+    const auto devices = group_->getDeviceTypes();
+    return std::any_of(devices.begin(), devices.end(), [type](c10::Device d) { return d.type() == type; });
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int64_t rank_;
+  int64_t size_;
+};
+
+at::Tensor C10dTransport::all_gather_block(const at::Tensor& mine) {
+  if (serves(c10::DeviceType::CPU)) {
+    BackendMail mail(group_->getBackend(c10::DeviceType::CPU));
+    return all_gather_block_by_mail(mail, mine);
+  }
+  const auto device = group_->getDeviceTypes().front();
+  at::Tensor there = mine.to(device);
+  at::Tensor rows = at::empty({size_, mine.numel()}, there.options());
+  group_->getBackend(device.type())->_allgather_base(rows, there)->wait();
+  return rows.cpu();
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_shared<C10dTransport>(std::move(group));
+}
+
+}  // namespace shardway

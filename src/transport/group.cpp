@@ -1,0 +1,43 @@
+#include "shardway/group.h"
+
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "transport/c10d.h"
+#include "transport/mail_transfer.h"
+
+namespace shardway {
+namespace {
+
+// No group: one rank that moves its own boxes.
+class LoneTransport : public Transport {
+ public:
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 1; }
+  std::optional<std::string> refuses(c10::Device) const override { return std::nullopt; }
+  at::Tensor all_gather_block(const at::Tensor& mine) override { return mine.unsqueeze(0); }
+  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                                  const KnownInputs& known) override {
+    return start_by_mail(nullptr, route, x, out, known);
+  }
+};
+
+}  // namespace
+
+Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group)
+    : Group(process_group ? make_c10d_transport(std::move(process_group)) : nullptr) {}
+
+Group::Group(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
+  if (!transport_) return;
+  rank_ = transport_->rank();
+  size_ = transport_->size();
+}
+
+Transport& Group::transport() const {
+  static LoneTransport lone;
+  return transport_ ? *transport_ : lone;
+}
+
+Group Group::named(const std::string& name) { return {c10d::resolve_process_group(name)}; }
+
+}  // namespace shardway

@@ -1,0 +1,163 @@
+#include "transport/mail_transfer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "transport/arrivals.h"
+#include "transport/boxes.h"
+
+namespace shardway {
+namespace {
+
+// More messages than this are not under way at once: engines keep a buffer or a socket entry for each.
+constexpr size_t kMaxInFlight = 64;
+
+struct Posting {
+  int64_t distance = 0;  // how far the peer is ahead (send) or behind (receive), around the ring
+  bool is_send = false;
+  size_t move = 0;  // index into the route's pushes or pulls
+};
+
+// Rank r's message to r+1 comes before its message to r+2, and so on, on every rank alike: whatever the
+// bound on messages under way, those of the least distance are always posted on both sides.
+std::vector<Posting> in_ring_order(const Route& route, const Arrivals& arrivals, bool sends_nothing) {
+  std::vector<Posting> order;
+  for (size_t i = 0; i < route.pulls.size(); ++i) {
+    if (!arrivals.buffer(i).defined()) continue;
+    const int64_t behind = (route.rank - route.pulls[i].peer + route.size) % route.size;
+    order.push_back({.distance = behind, .is_send = false, .move = i});
+  }
+  for (size_t i = 0; i < route.pushes.size() && !sends_nothing; ++i) {
+    const Move& push = route.pushes[i];
+    if (push.peer == route.rank || push.mine.volume() == 0) continue;
+    const int64_t ahead = (push.peer - route.rank + route.size) % route.size;
+    order.push_back({.distance = ahead, .is_send = true, .move = i});
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Posting& a, const Posting& b) { return a.distance < b.distance; });
+  return order;
+}
+
+// Messages of transfers that were dropped, kept until they are done: peers still wait for them.
+class Orphans {
+ public:
+  static Orphans& instance() {
+    static auto* orphans = new Orphans;  // lives as long as the engines' own threads
+    return *orphans;
+  }
+
+  void adopt(std::deque<std::unique_ptr<Message>> messages) {
+    const std::lock_guard lock(mutex_);
+    for (auto& message : messages) messages_.push_back(std::move(message));
+  }
+
+  void release_done() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(messages_, [](const auto& message) { return message->done(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Message>> messages_;
+};
+
+class MailTransfer : public Transfer {
+ public:
+  MailTransfer(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x, const at::Tensor& out,
+               const KnownInputs& known)
+      : mail_(std::move(mail)), route_(route), x_(x), arrivals_(route, x, out, known) {
+    const bool sends_nothing = !known.empty() && known[static_cast<size_t>(route.rank)].defined();
+    order_ = in_ring_order(route, arrivals_, sends_nothing);
+    while (posted_ < order_.size() && in_flight_.size() < kMaxInFlight) post_next();
+    arrivals_.land_known();
+  }
+
+  ~MailTransfer() override {
+    Orphans::instance().release_done();
+    if (finished_) return;
+    try {
+      post_all();
+    } catch (const std::exception&) {  // the group is broken, and the caller has dropped the call
+    }
+    Orphans::instance().adopt(std::move(in_flight_));
+  }
+
+  void finish() override {
+    post_all();
+    while (!in_flight_.empty()) wait_for_oldest();
+    arrivals_.land_received();
+    finished_ = true;
+  }
+
+ private:
+  void post_next() {
+    const Posting& posting = order_[posted_++];
+    if (posting.is_send) {
+      const Move& push = route_.pushes[posting.move];
+      in_flight_.push_back(mail_->send(bytes_of(packed(push.mine)), push.peer));
+    } else {
+      in_flight_.push_back(
+          mail_->receive(bytes_of(arrivals_.buffer(posting.move)), route_.pulls[posting.move].peer));
+    }
+  }
+
+  void post_all() {
+    for (; posted_ < order_.size(); post_next()) {
+      if (in_flight_.size() >= kMaxInFlight) wait_for_oldest();
+    }
+  }
+
+  void wait_for_oldest() {
+    in_flight_.front()->wait();
+    in_flight_.pop_front();
+  }
+
+  // A gather sends one box to every peer: it is packed once.
+  const at::Tensor& packed(const Box& box) {
+    if (!packed_.defined() || !(packed_box_ == box)) {
+      packed_ = view_of(x_, box).contiguous();
+      packed_box_ = box;
+    }
+    return packed_;
+  }
+
+  std::shared_ptr<Mail> mail_;
+  Route route_;
+  at::Tensor x_;
+  Arrivals arrivals_;
+  std::vector<Posting> order_;
+  size_t posted_ = 0;
+  std::deque<std::unique_ptr<Message>> in_flight_;
+  at::Tensor packed_;
+  Box packed_box_;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x,
+                                        const at::Tensor& out, const KnownInputs& known) {
+  return std::make_unique<MailTransfer>(std::move(mail), route, x, out, known);
+}
+
+at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine) {
+  const int64_t ranks = mail.size();
+  at::Tensor rows = at::empty({ranks, mine.numel()}, mine.options());
+  std::deque<std::unique_ptr<Message>> in_flight;
+  for (int64_t distance = 1; distance < ranks; ++distance) {
+    const int64_t behind = (mail.rank() - distance + ranks) % ranks;
+    const int64_t ahead = (mail.rank() + distance) % ranks;
+    in_flight.push_back(mail.receive(rows.select(0, behind), behind));
+    in_flight.push_back(mail.send(mine, ahead));
+    for (; in_flight.size() > kMaxInFlight; in_flight.pop_front()) in_flight.front()->wait();
+  }
+  rows.select(0, mail.rank()).copy_(mine);
+  for (; !in_flight.empty(); in_flight.pop_front()) in_flight.front()->wait();
+  return rows;
+}
+
+}  // namespace shardway

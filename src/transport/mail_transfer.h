@@ -1,0 +1,23 @@
+// A route run by messages of exactly the bytes that move.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "shardway/route.h"
+#include "transport/mail.h"
+#include "transport/transport.h"
+
+namespace shardway {
+
+// A box that lies contiguously in the output is received in place; others are received aside and unpacked
+// in one pass. A box that lies contiguously in the input is sent from there; others are packed in one.
+// `mail` may be null for a route between a rank and itself.
+std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x,
+                                        const at::Tensor& out, const KnownInputs& known);
+
+// Every rank's block of bytes, of one length, as the rows of the result.
+at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine);
+
+}  // namespace shardway

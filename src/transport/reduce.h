@@ -1,0 +1,16 @@
+// The combination of addends in one pass.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "shardway/route.h"
+
+namespace shardway {
+
+// out = op over the addends, in their order, divided by `divisor`. f16 and bf16 accumulate in f32 and
+// round once, after the division. All have one shape, dtype and device. The bits depend on nothing else.
+void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& addends, Op op, int64_t divisor);
+
+}  // namespace shardway

@@ -1,0 +1,49 @@
+// What moves the boxes of a route between the ranks of a group.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shardway/route.h"
+
+namespace shardway {
+
+// A route under way. It holds the tensors that it needs; one that is dropped finishes by itself.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+
+  // Blocks until everything has landed in the output and the input is free again.
+  virtual void finish() = 0;
+};
+
+// Inputs of other ranks that are here already, by rank; undefined where they are not. A rank whose own
+// input is here on every other rank defines its own entry too: then it sends nothing.
+using KnownInputs = std::vector<at::Tensor>;
+
+// All calls are collective unless said otherwise, made by one thread at a time, in the same order on
+// every rank. A peer's death or a timeout is a c10::DistBackendError that names the peer.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+
+  // Local: why tensors of this device cannot be moved, if they cannot.
+  virtual std::optional<std::string> refuses(c10::Device device) const = 0;
+
+  // Every rank's block of bytes (1-d, one length on all ranks, on the CPU) as the rows of the result.
+  virtual at::Tensor all_gather_block(const at::Tensor& mine) = 0;
+
+  // Starts the moves of a route from `x` into `out`. Both have the route's shapes and are on one device.
+  virtual std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                                          const KnownInputs& known) = 0;
+};
+
+}  // namespace shardway
