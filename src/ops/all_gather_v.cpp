@@ -1,0 +1,66 @@
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "ops/arguments.h"
+#include "ops/header.h"
+#include "ops/launch.h"
+#include "ops/ragged.h"
+
+namespace shardway {
+namespace {
+
+Route gradient_route(const Route& forward, Grad grad) {
+  Route backward = transposed(forward);
+  if (grad == Grad::mean) backward.divisor = forward.size;
+  return grad == Grad::local ? own_part(backward) : backward;
+}
+
+Call read_call(const at::Tensor& x, const AllGatherOptions& options) {
+  Call call{.collective = Collective::all_gather_v, .x = x, .grad = options.grad};
+  call.problem = problem_in([&] {
+    call.dim = checked_dim(x, options.dim, options.group);
+    if (options.sizes) {
+      check_size_list("sizes", *options.sizes, options.group);
+      const int64_t given = (*options.sizes)[static_cast<size_t>(options.group.rank())];
+      if (given != x.size(call.dim)) {
+        throw BadArgument(c10::str("sizes[", options.group.rank(), "]=", given,
+                                   " is not this rank's own size, which is ", x.size(call.dim), " along dim ",
+                                   call.dim));
+      }
+      call.sizes = *options.sizes;
+    }
+    if (options.grad != Grad::local && call.requires_grad()) check_reduction(x, Op::sum);
+    read_out(call, options.out);
+  });
+  return call;
+}
+
+}  // namespace
+
+Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
+  const Group& group = options.group;
+  const Call call = read_call(x, options);
+  if (!group.distributed()) return as_ragged(pass_through(call, options.out, group), {x.size(call.dim)});
+
+  Settled settled = settle(call, group, options.sizes.has_value());
+  const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  check_out_sizes(call, settled, group, [&](int64_t) { return total; });
+
+  const Route route =
+      all_gather_route({.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes}, group.rank());
+  Launch run{.forward = route,
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .known = std::move(settled.known)};
+  if (run.differentiable) run.backward = gradient_route(route, options.grad);
+  if (options.grad == Grad::local) run.differentiable = call.requires_grad();
+  return as_ragged(launch(x, std::move(run), group), sizes);
+}
+
+Ragged all_gather_v(const at::Tensor& x, const AllGatherOptions& options) {
+  return all_gather_v_async(x, options).wait();
+}
+
+}  // namespace shardway

@@ -1,0 +1,88 @@
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "ops/arguments.h"
+#include "ops/header.h"
+#include "ops/launch.h"
+#include "ops/ragged.h"
+
+namespace shardway {
+namespace {
+
+Call read_call(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  Call call{.collective = Collective::all_to_all_v, .x = x};
+  call.problem = problem_in([&] {
+    call.dim = checked_dim(x, options.dim, options.group);
+    check_split("send_sizes", send_sizes, x, call.dim, options.group);
+    call.sizes = send_sizes;
+    if (options.recv_sizes) {
+      check_size_list("recv_sizes", *options.recv_sizes, options.group);
+      const auto own = static_cast<size_t>(options.group.rank());
+      if ((*options.recv_sizes)[own] != send_sizes[own]) {
+        throw BadArgument(c10::str("recv_sizes[", own, "]=", (*options.recv_sizes)[own],
+                                   " is not what this rank sends to itself, ", send_sizes[own]));
+      }
+      call.recv_sizes = *options.recv_sizes;
+    }
+    if (call.requires_grad() && at::isFloat8Type(x.scalar_type())) check_reduction(x, Op::sum);
+    read_out(call, options.out);
+  });
+  return call;
+}
+
+int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), int64_t{0}); }
+
+// What this rank receives, and where the blocks lie on the other ranks, from what all ranks send.
+AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
+  AllToAllSizes sizes;
+  const auto me = static_cast<size_t>(group.rank());
+  Sizes filled(static_cast<size_t>(group.size()),
+               0);  // of each rank's output, by the ranks before the one at hand
+  sizes.offset_in_output.resize(filled.size());
+  for (int64_t from = 0; from < group.size(); ++from) {
+    const Sizes sent = agreement.send_sizes(from);
+    sizes.recv.push_back(sent[me]);
+    sizes.offset_in_input.push_back(std::accumulate(sent.begin(), sent.begin() + group.rank(), int64_t{0}));
+    if (from == group.rank()) {
+      sizes.send = sent;
+      sizes.offset_in_output = filled;
+    }
+    for (size_t to = 0; to < filled.size(); ++to) filled[to] += sent[to];
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
+                                 const AllToAllOptions& options) {
+  const Group& group = options.group;
+  const Call call = read_call(x, send_sizes, options);
+  if (!group.distributed()) return as_ragged(pass_through(call, options.out, group), {x.size(call.dim)});
+
+  Settled settled = settle(call, group, options.recv_sizes.has_value());
+  AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
+  if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
+  check_out_sizes(call, settled, group, [&](int64_t rank) {
+    if (rank == group.rank()) return sum(sizes.recv);
+    int64_t received = 0;
+    for (int64_t from = 0; from < group.size(); ++from)
+      received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];
+    return received;
+  });
+
+  const Route route = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank());
+  Launch run{.forward = route,
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .known = std::move(settled.known)};
+  if (run.differentiable) run.backward = transposed(route);
+  return as_ragged(launch(x, std::move(run), group), sizes.recv);
+}
+
+Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  return all_to_all_v_async(x, send_sizes, options).wait();
+}
+
+}  // namespace shardway

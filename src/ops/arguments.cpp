@@ -1,0 +1,106 @@
+#include "ops/arguments.h"
+
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/util/Exception.h>
+
+#include "ops/header.h"
+#include "transport/transport.h"
+
+namespace shardway {
+namespace {
+
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  throw BadArgument(c10::str(parts...));
+}
+
+void check_movable(const at::Tensor& x, const Group& group) {
+  if (!x.defined()) refuse("x is no tensor");
+  if (x.layout() != at::kStrided) refuse("x has layout ", x.layout(), ": only dense (Strided) tensors move");
+  if (x.is_quantized())
+    refuse("x is quantized (", dtype_name(x.scalar_type()), "): pass x.int_repr() or x.dequantize()");
+  if (x.is_nested()) refuse("x is a nested tensor: pass its values()");
+  if (x.is_meta()) refuse("x is on the meta device and holds no data");
+  if (x.unsafeGetTensorImpl()->is_python_dispatch()) {
+    refuse("x is a tensor subclass that holds no data of its own: pass the plain tensor inside it");
+  }
+  if (x.dim() > kMaxDims) refuse("x has ", x.dim(), " dims; the limit is ", kMaxDims);
+  if (!group.distributed()) return;
+  if (const auto why = group.transport().refuses(x.device())) refuse(*why);
+}
+
+}  // namespace
+
+int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group) {
+  check_movable(x, group);
+  if (x.dim() == 0) refuse("x is a 0-d tensor and has no dim to split along: pass x.unsqueeze(0)");
+  if (dim < -x.dim() || dim >= x.dim()) refuse("dim=", dim, " is out of range for a ", x.dim(), "-d tensor");
+  return dim < 0 ? dim + x.dim() : dim;
+}
+
+void check_size_list(const char* name, const Sizes& sizes, const Group& group) {
+  if (static_cast<int64_t>(sizes.size()) != group.size()) {
+    refuse(name, " has ", sizes.size(), " entries for ", group.size(),
+           group.size() == 1 ? " rank" : " ranks");
+  }
+  for (size_t r = 0; r < sizes.size(); ++r) {
+    if (sizes[r] < 0) refuse(name, "[", r, "]=", sizes[r], " is negative");
+  }
+}
+
+void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group) {
+  check_size_list(name, sizes, group);
+  int64_t total = 0;
+  for (int64_t size : sizes) {
+    if (__builtin_add_overflow(total, size, &total)) refuse(name, " add up to more than 2^63 - 1");
+  }
+  if (total != x.size(dim))
+    refuse(name, " add up to ", total, ", but x has ", x.size(dim), " along dim ", dim);
+}
+
+void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim) {
+  if (out.layout() != at::kStrided)
+    refuse("out has layout ", out.layout(), ": only dense (Strided) tensors can take a result");
+  if (out.scalar_type() != x.scalar_type()) {
+    refuse("out has dtype ", dtype_name(out.scalar_type()), ", but x has ", dtype_name(x.scalar_type()));
+  }
+  if (out.device() != x.device()) refuse("out is on ", out.device(), ", but x is on ", x.device());
+  if (out.dim() != x.dim()) refuse("out has ", out.dim(), " dims, but x has ", x.dim());
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (d != dim && out.size(d) != x.size(d)) {
+      refuse("out has shape ", out.sizes(), ", but must have x's extent ", x.size(d), " along dim ", d);
+    }
+  }
+  if (out.requires_grad()) refuse("out requires grad: pass a tensor that does not, or out.detach()");
+  if (at::has_internal_overlap(out) == at::MemOverlap::Yes)
+    refuse("out overlaps itself: several of its elements share memory");
+  const auto status = at::get_overlap_status(out, x);
+  if (status != at::MemOverlapStatus::No && out.numel() > 0 && x.numel() > 0) refuse("out overlaps x");
+}
+
+void check_reduction(const at::Tensor& x, Op op) {
+  const auto dtype = x.scalar_type();
+  const bool is_float8 = at::isFloat8Type(dtype);
+  if (is_float8)
+    refuse("op='", name_of(op), "' of ", dtype_name(dtype),
+           " is not defined: float8 tensors can only be moved");
+  const bool is_exact = at::isIntegralType(dtype, /*includeBool=*/true);
+  if (op == Op::avg && is_exact)
+    refuse("op='avg' of ", dtype_name(dtype), " is not defined: convert to a floating dtype");
+  if ((op == Op::min || op == Op::max) && at::isComplexType(dtype)) {
+    refuse("op='", name_of(op), "' of ", dtype_name(dtype), " is not defined");
+  }
+  if (op != Op::sum && op != Op::avg && x.requires_grad() && at::GradMode::is_enabled()) {
+    refuse("op='", name_of(op), "' has no gradient, but x requires grad: pass x.detach()");
+  }
+}
+
+void raise(const std::string& op, const std::string& problem, int64_t rank) {
+  TORCH_CHECK_VALUE(false, op, ": ", problem, " (rank ", rank, ")");
+  std::abort();  // not reached: the line above throws
+}
+
+std::string dtype_name(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
+
+}  // namespace shardway

@@ -1,0 +1,51 @@
+// Checks of what a caller passed. Each throws BadArgument with what is wrong and what would be right;
+// the op that asked adds its name and the rank, and tells the other ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "shardway/collectives.h"
+
+namespace shardway {
+
+class BadArgument : public std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+// The dim counted from the front, of a tensor that can be moved.
+int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group);
+
+// One size per rank, none negative.
+void check_size_list(const char* name, const Sizes& sizes, const Group& group);
+
+// Sizes that add up to the tensor's extent along dim.
+void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group);
+
+// What of `out` must be right whatever the sizes are: everything but its extent along dim.
+void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim);
+
+// A dtype and a gradient that the op can do.
+void check_reduction(const at::Tensor& x, Op op);
+
+// Throws c10::ValueError: op, problem, rank.
+[[noreturn]] void raise(const std::string& op, const std::string& problem, int64_t rank);
+
+// What `check` found wrong; empty when nothing was.
+template <class Check>
+std::string problem_in(Check&& check) {
+  try {
+    check();
+    return {};
+  } catch (const BadArgument& error) {
+    return error.what();
+  }
+}
+
+std::string dtype_name(at::ScalarType dtype);
+
+}  // namespace shardway

@@ -1,0 +1,72 @@
+// What the ranks tell one another before a collective whose sizes are not known to all: each sends one
+// block, and each reads all blocks and comes to the same verdict.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shardway/collectives.h"
+#include "transport/transport.h"
+
+namespace shardway {
+
+inline constexpr int64_t kMaxDims = 16;
+
+// A payload of up to this many bytes travels in the block itself, so that it needs no second round.
+// Measured on gloo (docs/decisions/0003): below this a message's time does not depend on its size.
+inline constexpr int64_t kSlotBytes = 8192;
+
+enum class Collective : uint8_t { all_gather_v, reduce_scatter_v, all_to_all_v, gather_sizes };
+
+const char* name_of(Collective collective);
+
+// One rank's call, as it understood its arguments.
+struct Call {
+  Collective collective = Collective::all_gather_v;
+  at::Tensor x = {};
+  int64_t dim = 0;  // counted from the front
+  Op op = Op::sum;
+  Grad grad = Grad::sum;
+  Sizes sizes = {};          // as given; what this rank sends, for all_to_all_v
+  Sizes recv_sizes = {};     // as given; all_to_all_v only
+  int64_t out_size = -1;     // extent of the caller's out along dim; -1 without
+  std::string problem = {};  // why the arguments cannot be; then only `collective` counts
+
+  bool requires_grad() const;
+};
+
+// What all ranks said, once they agree.
+class Agreement {
+ public:
+  Agreement(const Call& call, const Group& group, at::Tensor blocks);
+
+  int64_t size_along_dim(int64_t rank) const;
+  int64_t out_size(int64_t rank) const;
+  Sizes send_sizes(int64_t rank) const;  // of all_to_all_v
+  bool any_requires_grad() const;
+
+  // The inputs that came in the blocks.
+  KnownInputs known_inputs() const;
+
+ private:
+  Call call_;
+  Group group_;
+  at::Tensor blocks_;
+};
+
+// Exchanges the blocks: collective. Throws the same c10::ValueError on every rank when one rank has a
+// problem or when two ranks disagree; the group is usable afterwards.
+Agreement agree(const Call& call, const Group& group);
+
+// SHARDWAY_CHECK=1: agree before every call, also when the sizes are given.
+bool checks_every_call();
+
+// For a call whose arguments could not even be read: takes part in the exchange when there is one, and
+// throws on every rank that does.
+[[noreturn]] void fail_together(Collective collective, const std::string& problem, const Group& group,
+                                bool sizes_known);
+
+}  // namespace shardway

@@ -1,0 +1,119 @@
+#include "ops/launch.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <memory>
+
+#include "transport/transport.h"
+
+namespace shardway {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Plain memory: views that conjugate or negate lazily, and zeros without memory, are made real.
+at::Tensor materialized(const at::Tensor& x) {
+  if (x._is_zerotensor()) return x.clone();
+  return x.resolve_conj().resolve_neg();
+}
+
+at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
+  const auto options = like.options().requires_grad(false);
+  const bool is_filled = fills_output(landings(route), route);
+  return is_filled ? at::empty(route.output_shape, options) : at::zeros(route.output_shape, options);
+}
+
+bool needs_no_peer(const Route& route) {
+  const auto is_own = [&](const Move& move) { return move.peer == route.rank; };
+  return std::all_of(route.pulls.begin(), route.pulls.end(), is_own) &&
+         std::all_of(route.pushes.begin(), route.pushes.end(), is_own);
+}
+
+struct Saved : torch::CustomClassHolder {
+  Saved(Route r, Group g) : route(std::move(r)), group(std::move(g)) {}
+  Route route;
+  Group group;
+};
+
+at::Tensor run_backward(const at::Tensor& grad, const Route& route, const Group& group);
+
+// The one gradient of the library: the result of a route, whose gradient travels by another.
+struct RouteFunction : torch::autograd::Function<RouteFunction> {
+  // `landed` is wrapped so that autograd takes it for a result and not for an input.
+  struct Landed {
+    at::Tensor out;
+  };
+
+  static Variable forward(AutogradContext* ctx, const Variable& x, const Landed& landed,
+                          const Route& backward, const Group& group) {
+    (void)x;
+    ctx->saved_data["route"] = c10::IValue::make_capsule(c10::make_intrusive<Saved>(backward, group));
+    return landed.out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = c10::static_intrusive_pointer_cast<Saved>(ctx->saved_data["route"].toCapsule());
+    return {run_backward(grads[0], saved->route, saved->group), Variable(), Variable(), Variable()};
+  }
+};
+
+at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& out, const Route& backward,
+                         const Group& group) {
+  const at::Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
+  return RouteFunction::apply(leaf, RouteFunction::Landed{out}, backward, group);
+}
+
+// The part of the gradient that this rank keeps, as a view: no communication, no copy.
+at::Tensor own_slice(const at::Tensor& grad, const Route& route) {
+  at::Tensor slice = grad;
+  const Box& box = route.pulls[0].theirs;
+  for (size_t d = 0; d < box.offset.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    if (box.extent[d] != grad.size(dim)) slice = slice.narrow(dim, box.offset[d], box.extent[d]);
+  }
+  return slice;
+}
+
+at::Tensor run_backward(const at::Tensor& grad, const Route& route, const Group& group) {
+  if (needs_no_peer(route)) {
+    if (route.pulls.size() == 1 && route.pulls[0].mine == Box::whole(route.output_shape))
+      return own_slice(grad, route);
+    if (route.pulls.empty()) return at::zeros(route.output_shape, grad.options());
+  }
+  // Under create_graph every rank records the second gradient, since it is a collective as well.
+  const bool is_recorded = at::GradMode::is_enabled();
+  return launch(grad,
+                {.forward = route,
+                 .backward = is_recorded ? transposed(route) : Route{},
+                 .differentiable = is_recorded},
+                group)
+      .wait();
+}
+
+}  // namespace
+
+Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group) {
+  std::shared_ptr<Transfer> transfer;
+  at::Tensor out;
+  {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor input = materialized(x);
+    out = launch.out ? *launch.out : fresh_output(launch.forward, x);
+    transfer = group.transport().start(launch.forward, input, out, launch.known);
+  }
+  if (launch.out) out.unsafeGetTensorImpl()->bump_version();
+  auto backward = std::make_shared<const Route>(std::move(launch.backward));
+  return Async<at::Tensor>([x, out, transfer, backward, differentiable = launch.differentiable, group] {
+    {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      transfer->finish();
+    }
+    return differentiable ? with_gradient(x, out, *backward, group) : out;
+  });
+}
+
+}  // namespace shardway

@@ -1,0 +1,47 @@
+#include <ATen/ATen.h>
+
+#include "ops/arguments.h"
+#include "ops/header.h"
+#include "ops/launch.h"
+#include "ops/ragged.h"
+
+namespace shardway {
+namespace {
+
+Call read_call(const at::Tensor& x, const ReduceScatterOptions& options) {
+  Call call{.collective = Collective::reduce_scatter_v, .x = x, .op = options.op};
+  call.problem = problem_in([&] {
+    call.dim = checked_dim(x, options.dim, options.group);
+    if (options.sizes) check_split("sizes", *options.sizes, x, call.dim, options.group);
+    call.sizes = options.sizes ? *options.sizes : chunk_sizes(x.size(call.dim), options.group.size());
+    check_reduction(x, options.op);
+    read_out(call, options.out);
+  });
+  return call;
+}
+
+}  // namespace
+
+Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {
+  const Group& group = options.group;
+  const Call call = read_call(x, options);
+  if (!group.distributed()) return pass_through(call, options.out, group);
+
+  Settled settled = settle(call, group, options.sizes.has_value());
+  check_out_sizes(call, settled, group, [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
+
+  const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
+  const Route route = reduce_scatter_route(split, group.rank(), options.op);
+  Launch run{.forward = route,
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .known = std::move(settled.known)};
+  if (run.differentiable) run.backward = transposed(route);
+  return launch(x, std::move(run), group);
+}
+
+at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options) {
+  return reduce_scatter_v_async(x, options).wait();
+}
+
+}  // namespace shardway
