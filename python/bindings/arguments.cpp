@@ -1,0 +1,100 @@
+#include "arguments.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "ops/arguments.h"
+
+namespace shardway::python {
+namespace {
+
+std::string text_of(const py::handle& value) { return py::repr(value).cast<std::string>(); }
+
+std::string type_name(const py::handle& value) {
+  return py::str(py::type::of(value).attr("__name__")).cast<std::string>();
+}
+
+std::string read_word(const char* name, const py::handle& value) {
+  if (!py::isinstance<py::str>(value))
+    throw BadArgument(c10::str(name, "=", text_of(value), " is no string"));
+  return value.cast<std::string>();
+}
+
+Sizes read_size_tensor(const char* name, const at::Tensor& sizes) {
+  const bool is_list = sizes.dim() == 1 && at::isIntegralType(sizes.scalar_type(), /*includeBool=*/false);
+  if (!is_list)
+    throw BadArgument(c10::str(name, " is a ", sizes.dim(), "-d ", dtype_name(sizes.scalar_type()),
+                               " tensor; a 1-d LongTensor is needed"));
+  const at::Tensor longs = sizes.to(at::kCPU, at::kLong).contiguous();
+  return {longs.const_data_ptr<int64_t>(), longs.const_data_ptr<int64_t>() + longs.numel()};
+}
+
+}  // namespace
+
+at::Tensor read_tensor(const char* name, const py::handle& value) {
+  if (!THPVariable_Check(value.ptr()))
+    throw BadArgument(c10::str(name, " is a ", type_name(value), ", not a tensor"));
+  return THPVariable_Unpack(value.ptr());
+}
+
+std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handle& value) {
+  if (value.is_none()) return std::nullopt;
+  return read_tensor(name, value);
+}
+
+int64_t read_integer(const char* name, const py::handle& value) {
+  const bool is_number = !py::isinstance<py::bool_>(value) && PyIndex_Check(value.ptr()) != 0;
+  const Py_ssize_t number = is_number ? PyNumber_AsSsize_t(value.ptr(), PyExc_OverflowError) : -1;
+  if (!is_number || (number == -1 && PyErr_Occurred() != nullptr)) {
+    PyErr_Clear();
+    throw BadArgument(c10::str(name, "=", text_of(value), " is no integer of 64 bits"));
+  }
+  return number;
+}
+
+std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
+  if (value.is_none()) return std::nullopt;
+  if (THPVariable_Check(value.ptr())) return read_size_tensor(name, THPVariable_Unpack(value.ptr()));
+  if (!py::isinstance<py::sequence>(value) || py::isinstance<py::str>(value)) {
+    throw BadArgument(
+        c10::str(name, " is a ", type_name(value), ", not a sequence of integers or a LongTensor"));
+  }
+  Sizes sizes;
+  for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value)) {
+    sizes.push_back(read_integer(c10::str(name, "[", sizes.size(), "]").c_str(), item));
+  }
+  return sizes;
+}
+
+Grad read_grad(const py::handle& value) {
+  const std::string word = read_word("grad", value);
+  if (word == "sum") return Grad::sum;
+  if (word == "mean") return Grad::mean;
+  if (word == "local") return Grad::local;
+  throw BadArgument("grad='" + word + "' is none of sum, mean, local");
+}
+
+Op read_op(const py::handle& value) {
+  try {
+    return op_from_name(read_word("op", value));
+  } catch (const BadArgument&) {
+    throw;
+  } catch (const std::invalid_argument& error) {
+    throw BadArgument(error.what());
+  }
+}
+
+Group read_group(const py::handle& value) {
+  if (value.is_none()) return {};
+  return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>()};
+}
+
+py::tuple as_tuple(const Sizes& sizes) {
+  py::tuple result(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) result[i] = py::int_(sizes[i]);
+  return result;
+}
+
+}  // namespace shardway::python

@@ -1,0 +1,29 @@
+// Python arguments read as the C++ options take them. What cannot be read is a BadArgument, so that the
+// other ranks hear of it.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
+#include <string>
+
+#include "shardway/collectives.h"
+
+namespace shardway::python {
+
+namespace py = pybind11;
+
+at::Tensor read_tensor(const char* name, const py::handle& value);
+std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handle& value);
+int64_t read_integer(const char* name, const py::handle& value);
+std::optional<Sizes> read_sizes(const char* name,
+                                const py::handle& value);  // a sequence or an integer tensor
+Grad read_grad(const py::handle& value);
+Op read_op(const py::handle& value);
+
+// None is no group.
+Group read_group(const py::handle& value);
+
+py::tuple as_tuple(const Sizes& sizes);
+
+}  // namespace shardway::python

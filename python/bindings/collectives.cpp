@@ -1,0 +1,157 @@
+// shardway/collectives.h for Python: see python/shardway/_C.pyi.
+#include "shardway/collectives.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "arguments.h"
+#include "bindings.h"
+#include "ops/arguments.h"
+#include "ops/header.h"
+
+namespace shardway::python {
+namespace {
+
+py::object as_python(const at::Tensor& tensor) { return py::cast(tensor); }
+py::object as_python(const Ragged& ragged) { return py::make_tuple(ragged.tensor, as_tuple(ragged.sizes)); }
+
+template <class Result>
+py::object wait_for(const Async<Result>& call) {
+  Result result = [&] {
+    const py::gil_scoped_release release;
+    return call.wait();
+  }();
+  return as_python(result);
+}
+
+// Reads the arguments and starts the call. An argument that cannot be read is reported to all ranks when
+// the call would have exchanged a header.
+template <class Read, class Start>
+py::object run(Collective collective, const py::handle& group_object, bool sizes_known, bool async_op,
+               Read&& read, Start&& start) {
+  const Group group = read_group(group_object);
+  const std::string problem = problem_in([&] { read(group); });
+  if (!problem.empty()) {
+    const py::gil_scoped_release release;
+    fail_together(collective, problem, group, sizes_known);
+  }
+  auto call = [&] {
+    const py::gil_scoped_release release;
+    return start();
+  }();
+  return async_op ? py::cast(std::move(call)) : wait_for(call);
+}
+
+py::object all_gather_v_of(const py::object& x, const py::object& dim, const py::object& sizes,
+                           const py::object& grad, const py::object& out, const py::object& group,
+                           bool async_op) {
+  at::Tensor tensor;
+  AllGatherOptions options;
+  return run(
+      Collective::all_gather_v, group, !sizes.is_none(), async_op,
+      [&](const Group& g) {
+        tensor = read_tensor("x", x);
+        options = {.dim = read_integer("dim", dim),
+                   .sizes = read_sizes("sizes", sizes),
+                   .grad = read_grad(grad),
+                   .out = read_optional_tensor("out", out),
+                   .group = g};
+      },
+      [&] { return all_gather_v_async(tensor, options); });
+}
+
+py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, const py::object& dim,
+                               const py::object& op, const py::object& out, const py::object& group,
+                               bool async_op) {
+  at::Tensor tensor;
+  ReduceScatterOptions options;
+  return run(
+      Collective::reduce_scatter_v, group, !sizes.is_none(), async_op,
+      [&](const Group& g) {
+        tensor = read_tensor("x", x);
+        options = {.sizes = read_sizes("sizes", sizes),
+                   .dim = read_integer("dim", dim),
+                   .op = read_op(op),
+                   .out = read_optional_tensor("out", out),
+                   .group = g};
+      },
+      [&] { return reduce_scatter_v_async(tensor, options); });
+}
+
+py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, const py::object& dim,
+                           const py::object& recv_sizes, const py::object& out, const py::object& group,
+                           bool async_op) {
+  at::Tensor tensor;
+  Sizes send;
+  AllToAllOptions options;
+  return run(
+      Collective::all_to_all_v, group, !recv_sizes.is_none(), async_op,
+      [&](const Group& g) {
+        tensor = read_tensor("x", x);
+        const auto given = read_sizes("send_sizes", send_sizes);
+        if (!given) throw BadArgument("send_sizes is None: say how many rows go to each rank");
+        send = *given;
+        options = {.dim = read_integer("dim", dim),
+                   .recv_sizes = read_sizes("recv_sizes", recv_sizes),
+                   .out = read_optional_tensor("out", out),
+                   .group = g};
+      },
+      [&] { return all_to_all_v_async(tensor, send, options); });
+}
+
+py::tuple gather_sizes_of(const py::object& x, const py::object& dim, const py::object& group_object) {
+  at::Tensor tensor;
+  GatherSizesOptions options{.group = read_group(group_object)};
+  const std::string problem = problem_in([&] {
+    tensor = read_tensor("x", x);
+    options.dim = read_integer("dim", dim);
+  });
+  Sizes sizes;
+  {
+    const py::gil_scoped_release release;
+    if (!problem.empty())
+      fail_together(Collective::gather_sizes, problem, options.group, /*sizes_known=*/false);
+    sizes = gather_sizes(tensor, options);
+  }
+  return as_tuple(sizes);
+}
+
+py::object split_by_rank_of(const py::object& parts, const py::object& group_object) {
+  const Group group = read_group(group_object);
+  Ragged result;
+  const std::string problem = problem_in([&] {
+    if (THPVariable_Check(parts.ptr())) {
+      result = split_by_rank(read_tensor("parts", parts), group);
+      return;
+    }
+    if (!py::isinstance<py::sequence>(parts))
+      throw BadArgument("parts is neither a tensor nor a sequence of tensors");
+    std::vector<at::Tensor> list;
+    for (const py::handle& part : py::reinterpret_borrow<py::sequence>(parts)) {
+      list.push_back(read_tensor(c10::str("parts[", list.size(), "]").c_str(), part));
+    }
+    result = split_by_rank(list, group);
+  });
+  if (!problem.empty()) raise("split_by_rank", problem, group.rank());
+  return as_python(result);
+}
+
+template <class Result>
+void bind_handle(py::module_& module, const char* name) {
+  py::class_<Async<Result>>(module, name, "A call under way.")
+      .def("wait", &wait_for<Result>, "What the plain call would have returned; as often as asked.");
+}
+
+}  // namespace
+
+void bind_collectives(py::module_& module) {
+  bind_handle<Ragged>(module, "RaggedHandle");
+  bind_handle<at::Tensor>(module, "TensorHandle");
+  module.def("all_gather_v", &all_gather_v_of);
+  module.def("reduce_scatter_v", &reduce_scatter_v_of);
+  module.def("all_to_all_v", &all_to_all_v_of);
+  module.def("gather_sizes", &gather_sizes_of);
+  module.def("split_by_rank", &split_by_rank_of);
+}
+
+}  // namespace shardway::python

@@ -1,0 +1,169 @@
+"""The ragged collectives. Every rank of the group calls them in the same order.
+
+Leaving the sizes out costs one small exchange, in which the ranks compare dtype, shape, dim and op: a rank with
+bad arguments, or two that disagree, is a ValueError on every rank, and the group stays usable. With sizes given
+nothing is exchanged or compared, unless SHARDWAY_CHECK=1 is in every rank's environment.
+
+Without a group, or with one rank, a call gives its input back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, overload
+
+import torch.distributed as dist
+from torch import Tensor
+
+from shardway import _C
+from shardway._groups import GroupLike, resolve_group
+
+SizesLike: TypeAlias = Sequence[int] | Tensor
+OpLike: TypeAlias = str | dist.ReduceOp | dist.ReduceOp.RedOpType
+Ragged: TypeAlias = tuple[Tensor, tuple[int, ...]]
+
+
+@overload
+def all_gather_v(
+    x: Tensor,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    grad: str = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> Ragged: ...
+@overload
+def all_gather_v(
+    x: Tensor,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    grad: str = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.RaggedHandle: ...
+def all_gather_v(
+    x: Tensor,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    grad: str = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Ragged | _C.RaggedHandle:
+    """The tensors of all ranks concatenated along `dim` in rank order, and the size of each.
+
+    `grad` says what backward does with the other ranks' gradients of this rank's rows: "sum" adds them (the
+    adjoint: reduce_scatter_v; every rank runs backward), "mean" divides that by the ranks, "local" drops them
+    and communicates nothing.
+    """
+    return _C.all_gather_v(x, dim, sizes, grad, out, resolve_group(group, "all_gather_v"), async_op)
+
+
+@overload
+def reduce_scatter_v(
+    x: Tensor,
+    sizes: SizesLike | None = None,
+    dim: int = 0,
+    *,
+    op: OpLike = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def reduce_scatter_v(
+    x: Tensor,
+    sizes: SizesLike | None = None,
+    dim: int = 0,
+    *,
+    op: OpLike = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.TensorHandle: ...
+def reduce_scatter_v(
+    x: Tensor,
+    sizes: SizesLike | None = None,
+    dim: int = 0,
+    *,
+    op: OpLike = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Tensor | _C.TensorHandle:
+    """This rank's part, along `dim`, of all ranks' tensors combined by `op`: sum, avg (or mean), min, max, product.
+
+    `sizes` has every rank's part; without it the tensor is cut as torch.chunk cuts. Addends are taken in rank
+    order, so the bits are the same in every call. The adjoint of sum and avg is all_gather_v; the others have none.
+    """
+    return _C.reduce_scatter_v(x, sizes, dim, _op_name(op), out, resolve_group(group, "reduce_scatter_v"), async_op)
+
+
+@overload
+def all_to_all_v(
+    x: Tensor,
+    send_sizes: SizesLike,
+    dim: int = 0,
+    *,
+    recv_sizes: SizesLike | None = None,
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> Ragged: ...
+@overload
+def all_to_all_v(
+    x: Tensor,
+    send_sizes: SizesLike,
+    dim: int = 0,
+    *,
+    recv_sizes: SizesLike | None = None,
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.RaggedHandle: ...
+def all_to_all_v(
+    x: Tensor,
+    send_sizes: SizesLike,
+    dim: int = 0,
+    *,
+    recv_sizes: SizesLike | None = None,
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Ragged | _C.RaggedHandle:
+    """Sends block r of `x` along `dim` to rank r; gives what arrived, in rank order, and the size of each block.
+
+    The adjoint is the same exchange with the sizes swapped.
+    """
+    return _C.all_to_all_v(x, send_sizes, dim, recv_sizes, out, resolve_group(group, "all_to_all_v"), async_op)
+
+
+def gather_sizes(x: Tensor, dim: int = 0, *, group: GroupLike = None) -> tuple[int, ...]:
+    """Every rank's size along `dim`. The other dims may differ between the ranks."""
+    return _C.gather_sizes(x, dim, resolve_group(group, "gather_sizes"))
+
+
+def split_by_rank(parts: Sequence[Tensor] | Tensor, *, group: GroupLike = None) -> Ragged:
+    """This rank's part of a sequence with one tensor per rank, or of a tensor with the ranks along dim 0, and the
+    number of rows of every rank's part. Communicates nothing."""
+    return _C.split_by_rank(parts, resolve_group(group, "split_by_rank"))
+
+
+_OP_NAMES = {
+    dist.ReduceOp.RedOpType.SUM: "sum",
+    dist.ReduceOp.RedOpType.AVG: "avg",
+    dist.ReduceOp.RedOpType.MIN: "min",
+    dist.ReduceOp.RedOpType.MAX: "max",
+    dist.ReduceOp.RedOpType.PRODUCT: "product",
+}
+
+
+def _op_name(op: OpLike) -> str:
+    if isinstance(op, str):
+        return op
+    return next((name for reduce_op, name in _OP_NAMES.items() if op == reduce_op), str(op))

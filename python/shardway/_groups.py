@@ -1,0 +1,52 @@
+"""What a caller may pass as `group`, as the process group that it means."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import _resolve_process_group, _world
+
+GroupLike: TypeAlias = ProcessGroup | str | DeviceMesh | tuple[DeviceMesh, int | str] | None
+
+
+def resolve_group(group: GroupLike, op: str) -> ProcessGroup | None:
+    """The process group, or None when nothing is distributed. A ValueError when this rank is not in it."""
+    if group is None:
+        return _world.default_pg
+    if isinstance(group, ProcessGroup):
+        return group
+    if isinstance(group, str):
+        return _by_name(group, op)
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            raise _refusal(op, f"group is a mesh of {group.ndim} dims; pass (mesh, dim) to say along which")
+        return _along(group, 0, op)
+    if isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], DeviceMesh):
+        return _along(group[0], group[1], op)
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise _refusal(op, "this rank is not in the group")
+    raise _refusal(op, f"group={group!r} is no process group, name of one, mesh of one dim, or (mesh, dim)")
+
+
+def _by_name(name: str, op: str) -> ProcessGroup:
+    try:
+        return _resolve_process_group(name)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise _refusal(op, f"no group is named {name!r} on this rank") from error
+
+
+def _along(mesh: DeviceMesh, dim: int | str, op: str) -> ProcessGroup:
+    if mesh.get_coordinate() is None:
+        raise _refusal(op, "this rank is not in the mesh")
+    try:
+        return mesh.get_group(dim)
+    except (RuntimeError, KeyError, IndexError) as error:
+        raise _refusal(op, f"dim {dim!r} is none of the mesh's {mesh.mesh_dim_names or mesh.ndim}") from error
+
+
+def _refusal(op: str, problem: str) -> ValueError:
+    where = f" (rank {dist.get_rank()})" if dist.is_initialized() else ""
+    return ValueError(f"{op}: {problem}{where}")

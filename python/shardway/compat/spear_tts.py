@@ -1,0 +1,21 @@
+"""In place of `spear_tts_pytorch.distributed`: gradients are this rank's own slice; a lone rank gets `(x, None)`."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.autograd import Function
+
+from shardway.compat._gathers import Sizes, all_gather_variable_dim, gather, is_distributed, pad_dim_to
+
+__all__ = ["AllGather", "all_gather", "all_gather_variable_dim", "pad_dim_to"]
+
+
+class AllGather(Function):
+    """`AllGather.apply(x, dim, sizes)`: the gathered tensor and every rank's size."""
+
+    @classmethod
+    def apply(cls, x: Tensor, dim: int, sizes: Sizes | None) -> tuple[Tensor, Tensor | None]:
+        return gather(x, dim, sizes, "local") if is_distributed() else (x, None)
+
+
+all_gather = AllGather.apply
