@@ -47,7 +47,10 @@ class Async {
   explicit Async(std::function<Result()> finish) : state_(std::make_shared<State>(std::move(finish))) {}
 
   Result wait() const {
-    std::call_once(state_->once, [this] { state_->result = state_->finish(); });
+    std::call_once(state_->once, [this] {
+      state_->result = state_->finish();
+      state_->finish = nullptr;
+    });
     return *state_->result;
   }
 

@@ -50,7 +50,8 @@ Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& op
 
   const Route route =
       all_gather_route({.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes}, group.rank());
-  Launch run{.forward = route,
+  Launch run{.name = "all_gather_v",
+             .forward = route,
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known)};

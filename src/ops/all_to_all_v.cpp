@@ -73,7 +73,8 @@ Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
   });
 
   const Route route = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank());
-  Launch run{.forward = route,
+  Launch run{.name = "all_to_all_v",
+             .forward = route,
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known)};

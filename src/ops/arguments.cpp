@@ -21,12 +21,12 @@ void check_movable(const at::Tensor& x, const Group& group) {
   if (x.is_quantized())
     refuse("x is quantized (", dtype_name(x.scalar_type()), "): pass x.int_repr() or x.dequantize()");
   if (x.is_nested()) refuse("x is a nested tensor: pass its values()");
+  if (x.dim() > kMaxDims) refuse("x has ", x.dim(), " dims; the limit is ", kMaxDims);
+  if (!group.distributed()) return;
   if (x.is_meta()) refuse("x is on the meta device and holds no data");
   if (x.unsafeGetTensorImpl()->is_python_dispatch()) {
     refuse("x is a tensor subclass that holds no data of its own: pass the plain tensor inside it");
   }
-  if (x.dim() > kMaxDims) refuse("x has ", x.dim(), " dims; the limit is ", kMaxDims);
-  if (!group.distributed()) return;
   if (const auto why = group.transport().refuses(x.device())) refuse(*why);
 }
 
@@ -94,6 +94,11 @@ void check_reduction(const at::Tensor& x, Op op) {
   if (op != Op::sum && op != Op::avg && x.requires_grad() && at::GradMode::is_enabled()) {
     refuse("op='", name_of(op), "' has no gradient, but x requires grad: pass x.detach()");
   }
+}
+
+at::Tensor materialized(const at::Tensor& x) {
+  if (x._is_zerotensor()) return x.clone();
+  return x.resolve_conj().resolve_neg();
 }
 
 void raise(const std::string& op, const std::string& problem, int64_t rank) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <optional>
@@ -32,6 +33,9 @@ void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim);
 // A dtype and a gradient that the op can do.
 void check_reduction(const at::Tensor& x, Op op);
 
+// Plain memory: views that conjugate or negate lazily, and zeros without memory, are made real.
+at::Tensor materialized(const at::Tensor& x);
+
 // Throws c10::ValueError: op, problem, rank.
 [[noreturn]] void raise(const std::string& op, const std::string& problem, int64_t rank);
 
@@ -43,6 +47,16 @@ std::string problem_in(Check&& check) {
     return {};
   } catch (const BadArgument& error) {
     return error.what();
+  }
+}
+
+// Runs `body`; an engine's error gets the op's name in front.
+template <class Body>
+auto named(const char* op, Body&& body) {
+  try {
+    return body();
+  } catch (const c10::DistBackendError& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, op, ": ", error.what_without_backtrace());
   }
 }
 

@@ -42,7 +42,7 @@ void execute(const Route& route, const at::Tensor& x, const at::Tensor& out, con
   const std::string problem = problem_in([&] { check_arguments(route, x, out, group); });
   if (!problem.empty()) raise("execute", problem, group.rank());
   const at::NoGradGuard guard;
-  group.transport().start(route, x.resolve_conj().resolve_neg(), out, {})->finish();
+  group.transport().start(route, materialized(x), out, {})->finish();
 }
 
 }  // namespace shardway

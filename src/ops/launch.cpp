@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "ops/arguments.h"
 #include "transport/transport.h"
 
 namespace shardway {
@@ -14,12 +15,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-
-// Plain memory: views that conjugate or negate lazily, and zeros without memory, are made real.
-at::Tensor materialized(const at::Tensor& x) {
-  if (x._is_zerotensor()) return x.clone();
-  return x.resolve_conj().resolve_neg();
-}
 
 at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
   const auto options = like.options().requires_grad(false);
@@ -34,12 +29,13 @@ bool needs_no_peer(const Route& route) {
 }
 
 struct Saved : torch::CustomClassHolder {
-  Saved(Route r, Group g) : route(std::move(r)), group(std::move(g)) {}
+  Saved(const char* n, Route r, Group g) : name(n), route(std::move(r)), group(std::move(g)) {}
+  const char* name;
   Route route;
   Group group;
 };
 
-at::Tensor run_backward(const at::Tensor& grad, const Route& route, const Group& group);
+at::Tensor run_backward(const at::Tensor& grad, const Saved& saved);
 
 // The one gradient of the library: the result of a route, whose gradient travels by another.
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
@@ -49,22 +45,21 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
   };
 
   static Variable forward(AutogradContext* ctx, const Variable& x, const Landed& landed,
-                          const Route& backward, const Group& group) {
+                          const c10::intrusive_ptr<Saved>& saved) {
     (void)x;
-    ctx->saved_data["route"] = c10::IValue::make_capsule(c10::make_intrusive<Saved>(backward, group));
+    ctx->saved_data["route"] = c10::IValue::make_capsule(saved);
     return landed.out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = c10::static_intrusive_pointer_cast<Saved>(ctx->saved_data["route"].toCapsule());
-    return {run_backward(grads[0], saved->route, saved->group), Variable(), Variable(), Variable()};
+    return {run_backward(grads[0], *saved), Variable(), Variable()};
   }
 };
 
-at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& out, const Route& backward,
-                         const Group& group) {
+at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& out, const c10::intrusive_ptr<Saved>& saved) {
   const at::Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
-  return RouteFunction::apply(leaf, RouteFunction::Landed{out}, backward, group);
+  return RouteFunction::apply(leaf, RouteFunction::Landed{out}, saved);
 }
 
 // The part of the gradient that this rank keeps, as a view: no communication, no copy.
@@ -78,20 +73,18 @@ at::Tensor own_slice(const at::Tensor& grad, const Route& route) {
   return slice;
 }
 
-at::Tensor run_backward(const at::Tensor& grad, const Route& route, const Group& group) {
+at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
+  const Route& route = saved.route;
   if (needs_no_peer(route)) {
     if (route.pulls.size() == 1 && route.pulls[0].mine == Box::whole(route.output_shape))
       return own_slice(grad, route);
     if (route.pulls.empty()) return at::zeros(route.output_shape, grad.options());
   }
+  Launch run{.name = saved.name, .forward = route};
   // Under create_graph every rank records the second gradient, since it is a collective as well.
-  const bool is_recorded = at::GradMode::is_enabled();
-  return launch(grad,
-                {.forward = route,
-                 .backward = is_recorded ? transposed(route) : Route{},
-                 .differentiable = is_recorded},
-                group)
-      .wait();
+  run.differentiable = at::GradMode::is_enabled();
+  if (run.differentiable) run.backward = transposed(route);
+  return launch(grad, std::move(run), saved.group).wait();
 }
 
 }  // namespace
@@ -103,16 +96,17 @@ Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group)
     const at::AutoDispatchBelowADInplaceOrView guard;
     const at::Tensor input = materialized(x);
     out = launch.out ? *launch.out : fresh_output(launch.forward, x);
-    transfer = group.transport().start(launch.forward, input, out, launch.known);
+    transfer =
+        named(launch.name, [&] { return group.transport().start(launch.forward, input, out, launch.known); });
   }
-  if (launch.out) out.unsafeGetTensorImpl()->bump_version();
-  auto backward = std::make_shared<const Route>(std::move(launch.backward));
-  return Async<at::Tensor>([x, out, transfer, backward, differentiable = launch.differentiable, group] {
+  if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
+  auto saved = c10::make_intrusive<Saved>(launch.name, std::move(launch.backward), group);
+  return Async<at::Tensor>([x, out, transfer, saved, differentiable = launch.differentiable] {
     {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      transfer->finish();
+      named(saved->name, [&] { transfer->finish(); });
     }
-    return differentiable ? with_gradient(x, out, *backward, group) : out;
+    return differentiable ? with_gradient(x, out, saved) : out;
   });
 }
 

@@ -11,6 +11,7 @@
 namespace shardway {
 
 struct Launch {
+  const char* name = "";  // of the op, for errors
   Route forward = {};
   Route backward = {};  // what the gradient travels by; read only when differentiable
   bool differentiable = false;

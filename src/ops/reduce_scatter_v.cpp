@@ -32,7 +32,8 @@ Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatte
 
   const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
   const Route route = reduce_scatter_route(split, group.rank(), options.op);
-  Launch run{.forward = route,
+  Launch run{.name = "reduce_scatter_v",
+             .forward = route,
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known)};

@@ -30,8 +30,6 @@ class WorkMessage : public Message {
     }
   }
 
-  bool done() override { return work_->isCompleted(); }
-
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   int64_t rank_;
@@ -62,6 +60,16 @@ class BackendMail : public Mail {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
+
+// gloo's all-to-all of equal small blocks is up to 4 times faster than its all-gather, which goes around
+// a ring, and than messages of our own (docs/decisions/0002).
+at::Tensor all_gather_block_by_all_to_all(c10d::Backend& backend, const at::Tensor& mine) {
+  at::Tensor copies = mine.expand({backend.getSize(), mine.numel()}).contiguous();
+  at::Tensor rows = at::empty_like(copies);
+  std::vector<int64_t> equal_splits;
+  backend.alltoall_base(rows, copies, equal_splits, equal_splits)->wait();
+  return rows;
+}
 
 class C10dTransport : public Transport {
  public:
@@ -99,7 +107,9 @@ class C10dTransport : public Transport {
 
 at::Tensor C10dTransport::all_gather_block(const at::Tensor& mine) {
   if (serves(c10::DeviceType::CPU)) {
-    BackendMail mail(group_->getBackend(c10::DeviceType::CPU));
+    auto backend = group_->getBackend(c10::DeviceType::CPU);
+    if (backend->getBackendName() == "gloo") return all_gather_block_by_all_to_all(*backend, mine);
+    BackendMail mail(std::move(backend));
     return all_gather_block_by_mail(mail, mine);
   }
   const auto device = group_->getDeviceTypes().front();

@@ -13,7 +13,6 @@ class Message {
  public:
   virtual ~Message() = default;
   virtual void wait() = 0;
-  virtual bool done() = 0;
 };
 
 // Between two ranks messages arrive in the order in which they were sent. `bytes` is 1-d, contiguous, of

@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "transport/arrivals.h"
@@ -42,27 +44,45 @@ std::vector<Posting> in_ring_order(const Route& route, const Arrivals& arrivals,
   return order;
 }
 
-// Messages of transfers that were dropped, kept until they are done: peers still wait for them.
-class Orphans {
+// Waits for the messages of transfers that were dropped: peers still need them. One thread, started by
+// the first drop, that ends with the process; engines cannot be asked whether a message is done.
+class Janitor {
  public:
-  static Orphans& instance() {
-    static auto* orphans = new Orphans;  // lives as long as the engines' own threads
-    return *orphans;
+  static Janitor& instance() {
+    static auto* janitor = new Janitor;  // never destroyed: its thread outlives the end of main
+    return *janitor;
   }
 
   void adopt(std::deque<std::unique_ptr<Message>> messages) {
-    const std::lock_guard lock(mutex_);
-    for (auto& message : messages) messages_.push_back(std::move(message));
-  }
-
-  void release_done() {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(messages_, [](const auto& message) { return message->done(); });
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto& message : messages) left_.push_back(std::move(message));
+    }
+    came_.notify_one();
   }
 
  private:
+  Janitor() {
+    std::thread([this] { work(); }).detach();
+  }
+
+  void work() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      came_.wait(lock, [this] { return !left_.empty(); });
+      const std::unique_ptr<Message> message = std::move(left_.front());
+      left_.pop_front();
+      lock.unlock();
+      try {
+        message->wait();
+      } catch (const std::exception&) {  // nobody is left to tell
+      }
+    }
+  }
+
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Message>> messages_;
+  std::condition_variable came_;
+  std::deque<std::unique_ptr<Message>> left_;
 };
 
 class MailTransfer : public Transfer {
@@ -77,20 +97,18 @@ class MailTransfer : public Transfer {
   }
 
   ~MailTransfer() override {
-    Orphans::instance().release_done();
-    if (finished_) return;
+    if (in_flight_.empty() && posted_ == order_.size()) return;
     try {
       post_all();
     } catch (const std::exception&) {  // the group is broken, and the caller has dropped the call
     }
-    Orphans::instance().adopt(std::move(in_flight_));
+    Janitor::instance().adopt(std::move(in_flight_));
   }
 
   void finish() override {
     post_all();
     while (!in_flight_.empty()) wait_for_oldest();
     arrivals_.land_received();
-    finished_ = true;
   }
 
  private:
@@ -134,7 +152,6 @@ class MailTransfer : public Transfer {
   std::deque<std::unique_ptr<Message>> in_flight_;
   at::Tensor packed_;
   Box packed_box_;
-  bool finished_ = false;
 };
 
 }  // namespace

@@ -53,11 +53,6 @@ class PostOffice {
     return bytes;
   }
 
-  bool has(int64_t from, int64_t to, int64_t number) {
-    const std::lock_guard lock(mutex_);
-    return mailbox(from, to).letters.contains(number);
-  }
-
   // A rank failed: whoever waits for a message stops waiting.
   void close() {
     {
@@ -86,7 +81,6 @@ class PostOffice {
 class Sent : public Message {
  public:
   void wait() override {}
-  bool done() override { return true; }
 };
 
 class Awaited : public Message {
@@ -104,8 +98,6 @@ class Awaited : public Message {
                      arrived.numel(), " bytes where ", bytes_.numel(), " were expected (rank ", to_, ")");
     bytes_.copy_(arrived);
   }
-
-  bool done() override { return office_->has(from_, to_, number_); }
 
  private:
   std::shared_ptr<PostOffice> office_;
