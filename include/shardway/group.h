@@ -35,7 +35,7 @@ class Group {
   bool distributed() const { return transport_ != nullptr && size_ > 1; }
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
-  Transport& transport() const;
+  Transport& transport() const;  // one that moves this rank's own boxes where there is no group
 
  private:
   std::shared_ptr<Transport> transport_;

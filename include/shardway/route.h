@@ -42,8 +42,9 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
-// The collective that a route is, so that an engine with a native form of it can use that.
-enum class Pattern : uint8_t { exchange, all_gather, reduce_scatter, all_to_all };
+// The collective that a route is, so that an engine with a native form of it can use that. `own` is none:
+// every rank moves its own boxes, and nobody communicates.
+enum class Pattern : uint8_t { exchange, all_gather, reduce_scatter, all_to_all, own };
 
 // One rank's part of a collective: what it pulls into its output and what it pushes out of its input.
 //

@@ -22,6 +22,14 @@ std::string read_word(const char* name, const py::handle& value) {
   return value.cast<std::string>();
 }
 
+std::optional<int64_t> integer_in(const py::handle& value) {
+  if (py::isinstance<py::bool_>(value) || PyIndex_Check(value.ptr()) == 0) return std::nullopt;
+  const Py_ssize_t number = PyNumber_AsSsize_t(value.ptr(), PyExc_OverflowError);
+  if (number != -1 || PyErr_Occurred() == nullptr) return number;
+  PyErr_Clear();
+  return std::nullopt;
+}
+
 Sizes read_size_tensor(const char* name, const at::Tensor& sizes) {
   const bool is_list = sizes.dim() == 1 && at::isIntegralType(sizes.scalar_type(), /*includeBool=*/false);
   if (!is_list)
@@ -45,13 +53,9 @@ std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handl
 }
 
 int64_t read_integer(const char* name, const py::handle& value) {
-  const bool is_number = !py::isinstance<py::bool_>(value) && PyIndex_Check(value.ptr()) != 0;
-  const Py_ssize_t number = is_number ? PyNumber_AsSsize_t(value.ptr(), PyExc_OverflowError) : -1;
-  if (!is_number || (number == -1 && PyErr_Occurred() != nullptr)) {
-    PyErr_Clear();
-    throw BadArgument(c10::str(name, "=", text_of(value), " is no integer of 64 bits"));
-  }
-  return number;
+  const std::optional<int64_t> number = integer_in(value);
+  if (!number) throw BadArgument(c10::str(name, "=", text_of(value), " is no integer of 64 bits"));
+  return *number;
 }
 
 std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
@@ -63,7 +67,11 @@ std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   }
   Sizes sizes;
   for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value)) {
-    sizes.push_back(read_integer(c10::str(name, "[", sizes.size(), "]").c_str(), item));
+    const std::optional<int64_t> size = integer_in(item);
+    if (!size) {
+      throw BadArgument(c10::str(name, "[", sizes.size(), "]=", text_of(item), " is no integer of 64 bits"));
+    }
+    sizes.push_back(*size);
   }
   return sizes;
 }

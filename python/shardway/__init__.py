@@ -10,15 +10,15 @@ if torch.__version__.split("+")[0] != TORCH_VERSION.split("+")[0]:
         f"install that torch, or build shardway again with pip install --no-build-isolation"
     )
 
-from shardway._C import RaggedHandle, TensorHandle, __version__  # noqa: E402
-from shardway._collectives import (  # noqa: E402
+from shardway._C import RaggedHandle, TensorHandle, __version__
+from shardway._collectives import (
     all_gather_v,
     all_to_all_v,
     gather_sizes,
     reduce_scatter_v,
     split_by_rank,
 )
-from shardway._modules import AllGather  # noqa: E402
+from shardway._modules import AllGather
 
 __all__ = [
     "AllGather",

@@ -154,16 +154,12 @@ def split_by_rank(parts: Sequence[Tensor] | Tensor, *, group: GroupLike = None) 
     return _C.split_by_rank(parts, resolve_group(group, "split_by_rank"))
 
 
-_OP_NAMES = {
-    dist.ReduceOp.RedOpType.SUM: "sum",
-    dist.ReduceOp.RedOpType.AVG: "avg",
-    dist.ReduceOp.RedOpType.MIN: "min",
-    dist.ReduceOp.RedOpType.MAX: "max",
-    dist.ReduceOp.RedOpType.PRODUCT: "product",
-}
+_OP_NAMES = ("sum", "avg", "min", "max", "product")
 
 
 def _op_name(op: OpLike) -> str:
     if isinstance(op, str):
         return op
-    return next((name for reduce_op, name in _OP_NAMES.items() if op == reduce_op), str(op))
+    if isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
+        return next((name for name in _OP_NAMES if op == getattr(dist.ReduceOp.RedOpType, name.upper())), str(op))
+    return repr(op)

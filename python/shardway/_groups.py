@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _resolve_process_group, _world
+from torch.distributed.distributed_c10d import _world
 
 GroupLike: TypeAlias = ProcessGroup | str | DeviceMesh | tuple[DeviceMesh, int | str] | None
 
@@ -33,7 +34,7 @@ def resolve_group(group: GroupLike, op: str) -> ProcessGroup | None:
 
 def _by_name(name: str, op: str) -> ProcessGroup:
     try:
-        return _resolve_process_group(name)
+        return _resolve_process_group(name)  # type: ignore[arg-type]  # torch's GroupName is a str
     except (RuntimeError, ValueError, KeyError) as error:
         raise _refusal(op, f"no group is named {name!r} on this rank") from error
 

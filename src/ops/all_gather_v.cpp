@@ -1,7 +1,5 @@
 #include <ATen/ATen.h>
 
-#include <numeric>
-
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
@@ -22,6 +20,7 @@ Call read_call(const at::Tensor& x, const AllGatherOptions& options) {
     call.dim = checked_dim(x, options.dim, options.group);
     if (options.sizes) {
       check_size_list("sizes", *options.sizes, options.group);
+      checked_total("sizes", *options.sizes, x, call.dim);
       const int64_t given = (*options.sizes)[static_cast<size_t>(options.group.rank())];
       if (given != x.size(call.dim)) {
         throw BadArgument(c10::str("sizes[", options.group.rank(), "]=", given,
@@ -41,11 +40,11 @@ Call read_call(const at::Tensor& x, const AllGatherOptions& options) {
 Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
   const Group& group = options.group;
   const Call call = read_call(x, options);
-  if (!group.distributed()) return as_ragged(pass_through(call, options.out, group), {x.size(call.dim)});
+  if (!group.distributed()) return pass_through_ragged(call, options.out, group);
 
   Settled settled = settle(call, group, options.sizes.has_value());
   const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
-  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const int64_t total = agreed_total(call, sizes);
   check_out_sizes(call, settled, group, [&](int64_t) { return total; });
 
   const Route route =

@@ -18,6 +18,7 @@ Call read_call(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptio
     call.sizes = send_sizes;
     if (options.recv_sizes) {
       check_size_list("recv_sizes", *options.recv_sizes, options.group);
+      checked_total("recv_sizes", *options.recv_sizes, x, call.dim);
       const auto own = static_cast<size_t>(options.group.rank());
       if ((*options.recv_sizes)[own] != send_sizes[own]) {
         throw BadArgument(c10::str("recv_sizes[", own, "]=", (*options.recv_sizes)[own],
@@ -30,8 +31,6 @@ Call read_call(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptio
   });
   return call;
 }
-
-int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), int64_t{0}); }
 
 // What this rank receives, and where the blocks lie on the other ranks, from what all ranks send.
 AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
@@ -59,13 +58,14 @@ Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
                                  const AllToAllOptions& options) {
   const Group& group = options.group;
   const Call call = read_call(x, send_sizes, options);
-  if (!group.distributed()) return as_ragged(pass_through(call, options.out, group), {x.size(call.dim)});
+  if (!group.distributed()) return pass_through_ragged(call, options.out, group);
 
   Settled settled = settle(call, group, options.recv_sizes.has_value());
   AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
   if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
+  const int64_t total = agreed_total(call, sizes.recv);
   check_out_sizes(call, settled, group, [&](int64_t rank) {
-    if (rank == group.rank()) return sum(sizes.recv);
+    if (rank == group.rank()) return total;
     int64_t received = 0;
     for (int64_t from = 0; from < group.size(); ++from)
       received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];

@@ -30,7 +30,26 @@ void check_movable(const at::Tensor& x, const Group& group) {
   if (const auto why = group.transport().refuses(x.device())) refuse(*why);
 }
 
+struct AddressRange {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+};
+
+AddressRange addresses_of(const at::Tensor& t) {
+  int64_t last = 0;  // strides are never negative
+  for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
+  const auto begin = reinterpret_cast<uintptr_t>(t.const_data_ptr());
+  return {.begin = begin, .end = begin + static_cast<uintptr_t>((last + 1) * t.element_size())};
+}
+
 }  // namespace
+
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  const AddressRange in_a = addresses_of(a);
+  const AddressRange in_b = addresses_of(b);
+  return in_a.begin < in_b.end && in_b.begin < in_a.end;
+}
 
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group) {
   check_movable(x, group);
@@ -49,12 +68,24 @@ void check_size_list(const char* name, const Sizes& sizes, const Group& group) {
   }
 }
 
-void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group) {
-  check_size_list(name, sizes, group);
+int64_t checked_total(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim) {
   int64_t total = 0;
   for (int64_t size : sizes) {
     if (__builtin_add_overflow(total, size, &total)) refuse(name, " add up to more than 2^63 - 1");
   }
+  int64_t bytes = total;
+  bool is_too_much = __builtin_mul_overflow(bytes, x.element_size(), &bytes);
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (d != dim) is_too_much = is_too_much || __builtin_mul_overflow(bytes, x.size(d), &bytes);
+  }
+  if (is_too_much && x.numel() > 0)
+    refuse(name, " add up to ", total, ", which makes more than 2^63 - 1 bytes");
+  return total;
+}
+
+void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group) {
+  check_size_list(name, sizes, group);
+  const int64_t total = checked_total(name, sizes, x, dim);
   if (total != x.size(dim))
     refuse(name, " add up to ", total, ", but x has ", x.size(dim), " along dim ", dim);
 }
@@ -75,8 +106,7 @@ void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim) {
   if (out.requires_grad()) refuse("out requires grad: pass a tensor that does not, or out.detach()");
   if (at::has_internal_overlap(out) == at::MemOverlap::Yes)
     refuse("out overlaps itself: several of its elements share memory");
-  const auto status = at::get_overlap_status(out, x);
-  if (status != at::MemOverlapStatus::No && out.numel() > 0 && x.numel() > 0) refuse("out overlaps x");
+  if (share_memory(out, x)) refuse("out overlaps x");
 }
 
 void check_reduction(const at::Tensor& x, Op op) {

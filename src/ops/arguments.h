@@ -27,6 +27,12 @@ void check_size_list(const char* name, const Sizes& sizes, const Group& group);
 // Sizes that add up to the tensor's extent along dim.
 void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group);
 
+// The sum of the sizes, when a tensor like x with that extent along dim can be.
+int64_t checked_total(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim);
+
+// Whether the two may: strided views that interleave count as sharing.
+bool share_memory(const at::Tensor& a, const at::Tensor& b);
+
 // What of `out` must be right whatever the sizes are: everything but its extent along dim.
 void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim);
 

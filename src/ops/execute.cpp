@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <ATen/MemoryOverlap.h>
 
 #include "ops/arguments.h"
 #include "shardway/group.h"
@@ -31,9 +30,7 @@ void check_arguments(const Route& route, const at::Tensor& x, const at::Tensor& 
   if (x.device() != out.device())
     throw BadArgument(c10::str("x is on ", x.device(), ", but out is on ", out.device()));
   if (const auto why = group.transport().refuses(x.device())) throw BadArgument(*why);
-  const bool is_apart =
-      x.numel() == 0 || out.numel() == 0 || at::get_overlap_status(out, x) == at::MemOverlapStatus::No;
-  if (!is_apart) throw BadArgument("out overlaps x");
+  if (share_memory(x, out)) throw BadArgument("out overlaps x");
 }
 
 }  // namespace

@@ -96,8 +96,8 @@ Agreement::Agreement(const Call& call, const Group& group, at::Tensor blocks)
     : call_(call), group_(group), blocks_(std::move(blocks)) {}
 
 int64_t Agreement::size_along_dim(int64_t rank) const {
-  const Header& header = Block(blocks_, rank).header();
-  return header.shape[header.dim];
+  const Block block(blocks_, rank);
+  return block.header().shape[block.header().dim];
 }
 
 int64_t Agreement::out_size(int64_t rank) const { return Block(blocks_, rank).header().out_size; }

@@ -22,12 +22,6 @@ at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
   return is_filled ? at::empty(route.output_shape, options) : at::zeros(route.output_shape, options);
 }
 
-bool needs_no_peer(const Route& route) {
-  const auto is_own = [&](const Move& move) { return move.peer == route.rank; };
-  return std::all_of(route.pulls.begin(), route.pulls.end(), is_own) &&
-         std::all_of(route.pushes.begin(), route.pushes.end(), is_own);
-}
-
 struct Saved : torch::CustomClassHolder {
   Saved(const char* n, Route r, Group g) : name(n), route(std::move(r)), group(std::move(g)) {}
   const char* name;
@@ -75,14 +69,13 @@ at::Tensor own_slice(const at::Tensor& grad, const Route& route) {
 
 at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
   const Route& route = saved.route;
-  if (needs_no_peer(route)) {
-    if (route.pulls.size() == 1 && route.pulls[0].mine == Box::whole(route.output_shape))
-      return own_slice(grad, route);
-    if (route.pulls.empty()) return at::zeros(route.output_shape, grad.options());
+  const bool is_own = route.pattern == Pattern::own;
+  if (is_own && route.pulls.size() == 1 && route.pulls[0].mine == Box::whole(route.output_shape)) {
+    return own_slice(grad, route);
   }
   Launch run{.name = saved.name, .forward = route};
   // Under create_graph every rank records the second gradient, since it is a collective as well.
-  run.differentiable = at::GradMode::is_enabled();
+  run.differentiable = at::GradMode::is_enabled() && (!is_own || grad.requires_grad());
   if (run.differentiable) run.backward = transposed(route);
   return launch(grad, std::move(run), saved.group).wait();
 }
@@ -96,8 +89,9 @@ Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group)
     const at::AutoDispatchBelowADInplaceOrView guard;
     const at::Tensor input = materialized(x);
     out = launch.out ? *launch.out : fresh_output(launch.forward, x);
-    transfer =
-        named(launch.name, [&] { return group.transport().start(launch.forward, input, out, launch.known); });
+    const bool is_own = launch.forward.pattern == Pattern::own;
+    Transport& transport = is_own ? Group().transport() : group.transport();
+    transfer = named(launch.name, [&] { return transport.start(launch.forward, input, out, launch.known); });
   }
   if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
   auto saved = c10::make_intrusive<Saved>(launch.name, std::move(launch.backward), group);

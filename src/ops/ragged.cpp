@@ -52,6 +52,19 @@ Async<at::Tensor> pass_through(const Call& call, const std::optional<at::Tensor>
   return Async<at::Tensor>([result = out ? *out : call.x] { return result; });
 }
 
+Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tensor>& out,
+                                  const Group& group) {
+  Async<at::Tensor> passed = pass_through(call, out, group);
+  return as_ragged(std::move(passed), {call.x.size(call.dim)});
+}
+
+int64_t agreed_total(const Call& call, const Sizes& sizes) {
+  int64_t total = 0;
+  const std::string problem = problem_in([&] { total = checked_total("sizes", sizes, call.x, call.dim); });
+  TORCH_CHECK_VALUE(problem.empty(), name_of(call.collective), ": ", problem);
+  return total;
+}
+
 Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes) {
   return Async<Ragged>([result = std::move(result), sizes = std::move(sizes)] {
     return Ragged{.tensor = result.wait(), .sizes = sizes};

@@ -34,6 +34,12 @@ void check_out_sizes(const Call& call, const Settled& settled, const Group& grou
 // Without a group: x itself, or `out` holding it.
 Async<at::Tensor> pass_through(const Call& call, const std::optional<at::Tensor>& out, const Group& group);
 
+Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tensor>& out, const Group& group);
+
+// The extent along dim of a result of these sizes, which all ranks know; c10::ValueError, the same on all,
+// when no tensor can have it.
+int64_t agreed_total(const Call& call, const Sizes& sizes);
+
 Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes);
 
 }  // namespace shardway

@@ -94,7 +94,7 @@ Route own_part(const Route& route) {
   Route result = route;
   result.pulls = own_moves(route.pulls, route.rank);
   result.pushes = own_moves(route.pushes, route.rank);
-  result.pattern = Pattern::exchange;
+  result.pattern = Pattern::own;
   return result;
 }
 

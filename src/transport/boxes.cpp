@@ -13,7 +13,8 @@ at::Tensor view_of(const at::Tensor& t, const Box& box) {
 
 at::Tensor bytes_of(const at::Tensor& t) {
   return at::from_blob(
-      t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, [t](void*) {}, t.options().dtype(at::kByte));
+      t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, [t](void*) {}, t.options().dtype(at::kByte),
+      t.device());
 }
 
 }  // namespace shardway
