@@ -124,7 +124,9 @@ KnownInputs Agreement::known_inputs() const {
     inputs[static_cast<size_t>(rank)] = at::from_blob(
         block.slot(), shape, [owner = blocks_](void*) {}, call_.x.options().requires_grad(false));
   }
-  return inputs;
+  const bool is_any =
+      std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.defined(); });
+  return is_any ? inputs : KnownInputs{};
 }
 
 }  // namespace shardway

@@ -48,7 +48,7 @@ class Agreement {
   Sizes send_sizes(int64_t rank) const;  // of all_to_all_v
   bool any_requires_grad() const;
 
-  // The inputs that came in the blocks.
+  // The inputs that came in the blocks; empty when none did.
   KnownInputs known_inputs() const;
 
  private:

@@ -12,21 +12,28 @@
 namespace shardway {
 namespace {
 
-bool lie_contiguously(const at::Tensor& t, const std::vector<Move>& moves) {
+// Whether every rank has a box, and each is one run of memory in a contiguous tensor of this shape. Only
+// shapes are asked: all ranks must come to the same answer, and they may lay their tensors out differently.
+bool are_parts_in_a_row(const Route& route, const std::vector<Move>& moves,
+                        const std::vector<int64_t>& shape) {
+  if (static_cast<int64_t>(moves.size()) != route.size) return false;
+  return std::all_of(moves.begin(), moves.end(), [&](const Move& move) {
+    size_t d = 0;
+    while (d < shape.size() && move.mine.extent[d] == 1) ++d;
+    if (d < shape.size()) ++d;
+    return move.mine.volume() > 0 && std::equal(shape.begin() + static_cast<int64_t>(d), shape.end(),
+                                                move.mine.extent.begin() + static_cast<int64_t>(d));
+  });
+}
+
+std::vector<at::Tensor> parts_of(const at::Tensor& t, const std::vector<Move>& moves) {
+  std::vector<at::Tensor> parts;
+  for (const Move& move : moves) parts.push_back(view_of(t, move.mine).flatten());
+  return parts;
+}
+
+bool are_equal(const std::vector<Move>& moves) {
   return std::all_of(moves.begin(), moves.end(),
-                     [&](const Move& m) { return view_of(t, m.mine).is_contiguous(); });
-}
-
-// One view per rank, empty for ranks without a move. At most one move per peer.
-std::vector<at::Tensor> views_by_rank(const at::Tensor& t, const std::vector<Move>& moves, int64_t ranks) {
-  std::vector<at::Tensor> views(static_cast<size_t>(ranks), at::empty({0}, t.options()));
-  for (const Move& move : moves) views[static_cast<size_t>(move.peer)] = view_of(t, move.mine).flatten();
-  return views;
-}
-
-bool has_equal_parts(const Route& route, const std::vector<Move>& moves) {
-  return static_cast<int64_t>(moves.size()) == route.size &&
-         std::all_of(moves.begin(), moves.end(),
                      [&](const Move& m) { return m.mine.volume() == moves[0].mine.volume(); });
 }
 
@@ -57,48 +64,48 @@ c10d::ReduceOp native_op(const Route& route) {
   }
 }
 
-class NativeAllGather : public Transfer {
+// The engine's own collective, between contiguous tensors.
+class NativeCollective : public Transfer {
  public:
-  NativeAllGather(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out) {
-    at::Tensor mine = bytes_of(x);
-    if (has_equal_parts(route, route.pulls) && out.is_contiguous()) {
-      at::Tensor all = bytes_of(out);
+  NativeCollective(const at::Tensor& x, const at::Tensor& out)
+      : x_(x.contiguous()),
+        out_(out),
+        landed_(out.is_contiguous() ? out : at::empty(out.sizes(), out.options())) {}
+
+  void all_gather(c10d::Backend& backend, const Route& route) {
+    at::Tensor mine = bytes_of(x_);
+    if (are_equal(route.pulls)) {
+      at::Tensor all = bytes_of(landed_);
       work_ = backend._allgather_base(all, mine);
       return;
     }
     std::vector<std::vector<at::Tensor>> outputs(1);
-    for (const at::Tensor& view : views_by_rank(out, route.pulls, route.size))
-      outputs[0].push_back(bytes_of(view));
+    for (const at::Tensor& part : parts_of(landed_, route.pulls)) outputs[0].push_back(bytes_of(part));
     std::vector<at::Tensor> inputs{mine};
     work_ = backend.allgather(outputs, inputs);
   }
 
-  void finish() override { work_->wait(); }
-
- private:
-  c10::intrusive_ptr<c10d::Work> work_;
-};
-
-class NativeReduceScatter : public Transfer {
- public:
-  NativeReduceScatter(c10d::Backend& backend, const Route& route, const at::Tensor& x,
-                      const at::Tensor& out) {
+  void reduce_scatter(c10d::Backend& backend, const Route& route) {
     c10d::ReduceScatterOptions options;
     options.reduceOp = native_op(route);
-    at::Tensor mine = out;
-    if (has_equal_parts(route, route.pushes) && x.is_contiguous()) {
-      at::Tensor all = x;
-      work_ = backend._reduce_scatter_base(mine, all, options);
+    if (are_equal(route.pushes)) {
+      work_ = backend._reduce_scatter_base(landed_, x_, options);
       return;
     }
-    std::vector<at::Tensor> outputs{mine.flatten()};
-    std::vector<std::vector<at::Tensor>> inputs{views_by_rank(x, route.pushes, route.size)};
+    std::vector<at::Tensor> outputs{landed_.flatten()};
+    std::vector<std::vector<at::Tensor>> inputs{parts_of(x_, route.pushes)};
     work_ = backend.reduce_scatter(outputs, inputs, options);
   }
 
-  void finish() override { work_->wait(); }
+  void finish() override {
+    work_->wait();
+    if (!landed_.is_same(out_)) out_.copy_(landed_);
+  }
 
  private:
+  at::Tensor x_;
+  at::Tensor out_;
+  at::Tensor landed_;
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
@@ -155,18 +162,21 @@ class PackedExchange : public Transfer {
 std::unique_ptr<Transfer> start_natively(c10::intrusive_ptr<c10d::Backend> backend, const Route& route,
                                          const at::Tensor& x, const at::Tensor& out,
                                          const KnownInputs& known) {
-  if (known.empty()) {
-    const bool is_gather = route.pattern == Pattern::all_gather && route.divisor == 1;
-    if (is_gather && x.is_contiguous() && lie_contiguously(out, route.pulls)) {
-      return std::make_unique<NativeAllGather>(*backend, route, x, out);
-    }
-    const bool is_native_divisor = route.divisor == 1 || route.divisor == route.size;
-    if (route.pattern == Pattern::reduce_scatter && is_native_divisor && reduces_natively(x) &&
-        out.is_contiguous() && lie_contiguously(x, route.pushes)) {
-      return std::make_unique<NativeReduceScatter>(*backend, route, x, out);
-    }
+  const bool is_gather = route.pattern == Pattern::all_gather && route.divisor == 1 &&
+                         are_parts_in_a_row(route, route.pulls, route.output_shape);
+  const bool is_native_divisor = route.divisor == 1 || route.divisor == route.size;
+  const bool is_reduction = route.pattern == Pattern::reduce_scatter && is_native_divisor &&
+                            reduces_natively(x) && are_parts_in_a_row(route, route.pushes, route.input_shape);
+  if (!known.empty() || (!is_gather && !is_reduction)) {
+    return std::make_unique<PackedExchange>(*backend, route, x, out, known);
   }
-  return std::make_unique<PackedExchange>(*backend, route, x, out, known);
+  auto native = std::make_unique<NativeCollective>(x, out);
+  if (is_gather) {
+    native->all_gather(*backend, route);
+  } else {
+    native->reduce_scatter(*backend, route);
+  }
+  return native;
 }
 
 }  // namespace shardway
