@@ -1,0 +1,57 @@
+# The commands of the project. Each first installs what it needs and does not find (scripts/setup).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: help demo test lint format wheel bench-ragged clean library everything
+
+PYTHON := .venv/bin/python
+BUILD := build/release
+CPP_FILES = $(shell find bench cmake examples include python src tests -name '*.h' -o -name '*.cpp')
+
+export PYTHONPATH := $(CURDIR)/$(BUILD)/python
+export CCACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ccache
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: library  ## build the library and show what it does
+	@$(PYTHON) examples/demo.py
+
+test: everything  ## build all; run the C++ and Python tests, the examples among them
+	@echo "== C++ tests and examples"
+	@ctest --test-dir $(BUILD) --output-on-failure
+	@echo "== Python tests and examples"
+	@$(PYTHON) -m pytest -q tests
+
+lint:  ## check format, types, names and common mistakes
+	@scripts/setup lint
+	@echo "== clang-format" && clang-format-16 --dry-run -Werror $(CPP_FILES)
+	@echo "== ruff" && $(PYTHON) -m ruff check --quiet . && $(PYTHON) -m ruff format --check --quiet .
+	@echo "== mypy" && $(PYTHON) -m mypy
+	@echo "== clang-tidy" && scripts/tidy $(filter %.cpp,$(CPP_FILES))
+
+format:  ## bring the sources into their format
+	@scripts/setup lint
+	@clang-format-16 -i $(CPP_FILES)
+	@$(PYTHON) -m ruff check --quiet --fix . && $(PYTHON) -m ruff format --quiet .
+
+wheel:  ## make dist/shardway-*.whl for the torch in .venv
+	@scripts/setup build
+	@$(PYTHON) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+bench-ragged: library  ## compare the ragged collectives with pad-gather-mask
+	@scripts/setup test
+	@$(PYTHON) -m bench.ragged
+
+clean:  ## remove what was built; .venv stays
+	rm -rf build dist
+
+library:
+	@scripts/setup build
+	@scripts/configure
+	@echo "== building the library" && cmake --build $(BUILD) --target shardway shardway_python
+
+everything:
+	@scripts/setup test
+	@scripts/configure -DSHARDWAY_TESTS=ON
+	@echo "== building the library and the tests" && cmake --build $(BUILD)
