@@ -4,6 +4,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <optional>
+
 #include "shardway/collectives.h"
 
 namespace shardway::nn {
@@ -13,12 +15,10 @@ class AllGatherImpl : public torch::nn::Module {
  public:
   explicit AllGatherImpl(AllGatherOptions options = {}) : options_(std::move(options)) {}
 
-  Ragged forward(const at::Tensor& x) { return all_gather_v(x, options_); }
-
   // With every rank's size known there is no exchange.
-  Ragged forward(const at::Tensor& x, Sizes sizes) {
+  Ragged forward(const at::Tensor& x, std::optional<Sizes> sizes = std::nullopt) {
     AllGatherOptions options = options_;
-    options.sizes = std::move(sizes);
+    if (sizes) options.sizes = std::move(sizes);
     return all_gather_v(x, options);
   }
 

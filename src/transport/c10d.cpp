@@ -90,7 +90,7 @@ class C10dTransport : public Transport {
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
     auto backend = group_->getBackend(x.device().type());
-    if (!x.is_cpu()) return start_natively(std::move(backend), route, x, out, known);
+    if (!x.is_cpu()) return start_natively(*backend, route, x, out, known);
     return start_by_mail(std::make_shared<BackendMail>(std::move(backend)), route, x, out, known);
   }
 

@@ -159,22 +159,21 @@ class PackedExchange : public Transfer {
 
 }  // namespace
 
-std::unique_ptr<Transfer> start_natively(c10::intrusive_ptr<c10d::Backend> backend, const Route& route,
-                                         const at::Tensor& x, const at::Tensor& out,
-                                         const KnownInputs& known) {
+std::unique_ptr<Transfer> start_natively(c10d::Backend& backend, const Route& route, const at::Tensor& x,
+                                         const at::Tensor& out, const KnownInputs& known) {
   const bool is_gather = route.pattern == Pattern::all_gather && route.divisor == 1 &&
                          are_parts_in_a_row(route, route.pulls, route.output_shape);
   const bool is_native_divisor = route.divisor == 1 || route.divisor == route.size;
   const bool is_reduction = route.pattern == Pattern::reduce_scatter && is_native_divisor &&
                             reduces_natively(x) && are_parts_in_a_row(route, route.pushes, route.input_shape);
   if (!known.empty() || (!is_gather && !is_reduction)) {
-    return std::make_unique<PackedExchange>(*backend, route, x, out, known);
+    return std::make_unique<PackedExchange>(backend, route, x, out, known);
   }
   auto native = std::make_unique<NativeCollective>(x, out);
   if (is_gather) {
-    native->all_gather(*backend, route);
+    native->all_gather(backend, route);
   } else {
-    native->reduce_scatter(*backend, route);
+    native->reduce_scatter(backend, route);
   }
   return native;
 }

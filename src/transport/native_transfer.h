@@ -14,8 +14,7 @@ namespace shardway {
 // A gather along the outermost dim is the engine's all-gather (flat when the sizes are equal), such a
 // reduce-scatter its reduce-scatter, unless a part is empty or torch asks for deterministic algorithms. Every
 // other route is one all-to-all of packed bytes. Nothing here waits for the device.
-std::unique_ptr<Transfer> start_natively(c10::intrusive_ptr<c10d::Backend> backend, const Route& route,
-                                         const at::Tensor& x, const at::Tensor& out,
-                                         const KnownInputs& known);
+std::unique_ptr<Transfer> start_natively(c10d::Backend& backend, const Route& route, const at::Tensor& x,
+                                         const at::Tensor& out, const KnownInputs& known);
 
 }  // namespace shardway
