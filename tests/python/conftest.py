@@ -1,0 +1,13 @@
+import os
+import random
+
+import pytest
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  # autograd loads it at first use: once here, not in every rank
+
+
+@pytest.fixture
+def seed() -> int:
+    """A new seed per test, printed when the test fails; SHARDWAY_TEST_SEED gives it."""
+    value = int(os.environ.get("SHARDWAY_TEST_SEED", random.randrange(2**31)))
+    print(f"SHARDWAY_TEST_SEED={value}")
+    return value

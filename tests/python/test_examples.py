@@ -1,0 +1,78 @@
+"""Every example runs as its reader would run it, and checks itself against one process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 120
+
+
+def run(*command: str, expect: int = 0) -> str:
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == expect, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_contrastive_gradient_is_that_of_one_process(ranks: int) -> None:
+    output = run("examples/contrastive.py", "-n", str(ranks))
+    assert output.startswith(f"{ranks} ranks, pairs per rank [12")
+    assert output.endswith("ok: the distributed gradient is the one-process gradient\n")
+
+
+def test_contrastive_fails_with_gradients_that_drop_other_ranks() -> None:
+    assert "ok" not in run("examples/contrastive.py", "-n", "3", "--grad", "local", expect=1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_expert_exchange_gives_outputs_and_gradients_of_one_process(ranks: int) -> None:
+    output = run("examples/expert_exchange.py", "-n", str(ranks))
+    assert output.startswith(f"{ranks} ranks, 2 experts each")
+    assert output.endswith("ok: the exchange gives the outputs and gradients of one process\n")
+
+
+@pytest.mark.parametrize("example", ["contrastive", "expert_exchange"])
+def test_example_joins_the_ranks_of_torchrun(example: str) -> None:
+    output = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"examples/{example}.py")
+    assert "2 ranks" in output
+    assert "\nok: " in output
+
+
+def test_demo_shows_gather_gradient_and_speed() -> None:
+    output = run("examples/demo.py", "--seconds", "0.05")
+    assert "00 01 20 30 31 32    sizes (2, 0, 1, 3)" in output
+    assert output.count('grad="sum")   yes') == 2
+    assert "times faster" in output
+    assert "\x1b" not in output and "\r" not in output
+
+
+def test_bench_ragged_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    command = [
+        sys.executable,
+        "-m",
+        "bench.ragged",
+        "--quick",
+        "--seconds=0.05",
+        "--ranks",
+        "2",
+        "--output",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode in (0, 1), done.stderr  # 1: a claim was missed, which so short a run does not tell
+    found = json.loads((tmp_path / "ragged.json").read_text())
+    assert {row["op"] for row in found["rows"]} == {
+        "forward",
+        "forward+backward grad=local",
+        "forward+backward grad=sum",
+    }
+    assert all(row.keys() >= {"op", "contender", "ranks", "shape", "bytes", "us", "spread"} for row in found["rows"])
+    assert len(found["claims"]) == done.stdout.count("\n  met ") + done.stdout.count("\n  MISSED ")
+    assert (tmp_path / "ragged.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,123 @@
+"""Runs a test body as several ranks: processes forked from this one, which has torch loaded, joined by gloo.
+
+    @ranks(1, 2, 3, 4)
+    def test_something(rank, size): ...
+
+makes one test per number of ranks. The body runs in every rank with the default group made; the test fails
+with the traceback of each rank that failed, or with the ranks that did not end within the timeout.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import multiprocessing.connection
+import os
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+DEFAULT_TIMEOUT_S = 60.0
+
+
+def run_ranks(
+    size: int, body: Callable[..., Any], *args: Any, timeout_s: float = DEFAULT_TIMEOUT_S, **kwargs: Any
+) -> list[Any]:
+    """Calls `body(rank, size, *args, **kwargs)` in `size` forked ranks and gives what each returned."""
+    with tempfile.TemporaryDirectory() as folder:
+        children = [_fork(rank, size, Path(folder) / "store", timeout_s, body, args, kwargs) for rank in range(size)]
+        return _collect(children, timeout_s)
+
+
+def ranks(*sizes: int, timeout_s: float = DEFAULT_TIMEOUT_S) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Makes a test of a body that takes `rank` and `size` first; its other arguments are pytest's."""
+
+    def decorate(body: Callable[..., Any]) -> Callable[..., None]:
+        @pytest.mark.parametrize("size", sizes, ids=lambda n: f"{n}ranks")
+        def test(size: int, **fixtures: Any) -> None:
+            run_ranks(size, body, timeout_s=timeout_s, **fixtures)
+
+        functools.update_wrapper(test, body, updated=())
+        del test.__wrapped__  # type: ignore[attr-defined]  # pytest reads the signature through it
+        extra = list(inspect.signature(body).parameters.values())[2:]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        test.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter("size", keyword), *(p.replace(kind=keyword) for p in extra)]
+        )
+        test.pytestmark = [*getattr(body, "pytestmark", []), *test.pytestmark]  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def _fork(
+    rank: int, size: int, store: Path, timeout_s: float, body: Callable[..., Any], args: Any, kwargs: Any
+) -> tuple[int, Connection]:
+    ours, theirs = Pipe(duplex=False)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return pid, ours
+    ours.close()
+    status = 1
+    try:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+        result = body(rank, size, *args, **kwargs)
+        theirs.send((True, result))
+        dist.barrier()
+        status = 0
+    except BaseException:  # whatever a rank raised is the parent's to report
+        theirs.send((False, traceback.format_exc()))
+    finally:
+        theirs.close()
+        os._exit(status)
+
+
+def _collect(children: list[tuple[int, Connection]], timeout_s: float) -> list[Any]:
+    deadline = time.monotonic() + timeout_s
+    answers: dict[int, tuple[bool, Any]] = {}
+    waiting = {connection: rank for rank, (_, connection) in enumerate(children)}
+    grace_s = 2.0  # once one rank has failed the others only wait for it
+    while waiting and (left := deadline - time.monotonic()) > 0:
+        for connection in multiprocessing.connection.wait(list(waiting), timeout=left):
+            rank = waiting.pop(connection)  # type: ignore[arg-type]
+            try:
+                answers[rank] = connection.recv()  # type: ignore[union-attr]
+            except EOFError:
+                answers[rank] = (False, "the process ended without an answer")
+            if not answers[rank][0]:
+                deadline = min(deadline, time.monotonic() + grace_s)
+    _end(children, deadline)
+    failures = [f"rank {rank}:\n{answers[rank][1]}" for rank in sorted(answers) if not answers[rank][0]]
+    failures += [f"rank {rank}: no answer within the time limit" for rank in sorted(waiting.values())]
+    if failures:
+        pytest.fail("\n".join(failures), pytrace=False)
+    return [answers[rank][1] for rank in range(len(children))]
+
+
+def _end(children: list[tuple[int, Connection]], deadline: float) -> None:
+    """Waits a moment for the ranks that answered to leave, then ends what is left."""
+    deadline = max(deadline, time.monotonic() + 1.0)
+    left = {pid for pid, _ in children}
+    while left and time.monotonic() < min(deadline, time.monotonic() + 5.0):
+        for pid in list(left):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                left.discard(pid)
+        time.sleep(0.002)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    for _, connection in children:
+        connection.close()
