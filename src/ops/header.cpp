@@ -16,21 +16,23 @@
 namespace shardway {
 namespace {
 
+int64_t slot_bytes(int64_t ranks) { return std::max(kAllSlotsBytes / ranks / 64 * 64, int64_t{1024}); }
+
 int64_t block_bytes(int64_t ranks) {
-  const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + 16 * ranks + kSlotBytes;
+  const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + 16 * ranks + slot_bytes(ranks);
   return (bytes + 63) / 64 * 64;
 }
 
-void write_problem(const Block& block, const std::string& problem) {
+void write_problem(const Block& block, const std::string& problem, int64_t ranks) {
   Header& header = block.header();
   header.has_problem = 1;
-  header.slot_bytes = std::min(static_cast<int64_t>(problem.size()), kSlotBytes);
+  header.slot_bytes = std::min(static_cast<int64_t>(problem.size()), slot_bytes(ranks));
   std::memcpy(block.slot(), problem.data(), static_cast<size_t>(header.slot_bytes));
 }
 
-void write_payload(const Block& block, const at::Tensor& x) {
+void write_payload(const Block& block, const at::Tensor& x, int64_t ranks) {
   const auto bytes = static_cast<int64_t>(x.nbytes());
-  if (!x.is_cpu() || bytes > kSlotBytes) return;
+  if (!x.is_cpu() || bytes > slot_bytes(ranks)) return;
   block.header().slot_bytes = bytes;
   if (bytes > 0)
     std::memcpy(block.slot(), materialized(x).contiguous().const_data_ptr(), static_cast<size_t>(bytes));
@@ -43,7 +45,7 @@ at::Tensor written(const Call& call, const Group& group) {
   Header& header = block.header();
   header.collective = static_cast<uint8_t>(call.collective);
   if (!call.problem.empty()) {
-    write_problem(block, call.problem);
+    write_problem(block, call.problem, group.size());
     return bytes;
   }
   header.dtype = static_cast<int8_t>(call.x.scalar_type());
@@ -59,7 +61,7 @@ at::Tensor written(const Call& call, const Group& group) {
   header.has_recv_sizes = !call.recv_sizes.empty();
   std::copy(call.sizes.begin(), call.sizes.end(), block.sizes());
   std::copy(call.recv_sizes.begin(), call.recv_sizes.end(), block.recv_sizes());
-  if (call.collective != Collective::gather_sizes) write_payload(block, call.x);
+  if (call.collective != Collective::gather_sizes) write_payload(block, call.x, group.size());
   return bytes;
 }
 

@@ -15,9 +15,9 @@ namespace shardway {
 
 inline constexpr int64_t kMaxDims = 16;
 
-// A payload of up to this many bytes travels in the block itself, so that it needs no second round.
-// Measured on gloo (docs/decisions/0003): below this a message's time does not depend on its size.
-inline constexpr int64_t kSlotBytes = 8192;
+// A payload that fits travels in the block itself, so that it needs no second round. The slots of all
+// ranks together stay within this (docs/decisions/0003).
+inline constexpr int64_t kAllSlotsBytes = 64 << 10;
 
 enum class Collective : uint8_t { all_gather_v, reduce_scatter_v, all_to_all_v, gather_sizes };
 

@@ -101,7 +101,8 @@ Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group)
       const at::AutoDispatchBelowADInplaceOrView guard;
       named(saved->name, [&] { transfer->finish(); });
     }
-    return differentiable ? with_gradient(x, out, saved) : out;
+    // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
+    return differentiable ? with_gradient(x, out.detach(), saved) : out;
   });
 }
 

@@ -47,9 +47,11 @@ Async<at::Tensor> pass_through(const Call& call, const std::optional<at::Tensor>
   if (!call.problem.empty()) raise(name_of(call.collective), call.problem, group.rank());
   if (out) {
     check_out_sizes(call, {}, group, [&](int64_t) { return call.x.size(call.dim); });
-    out->copy_(call.x);
+    const at::Tensor taken = out->detach();  // so that the caller's own tensor stays a plain one
+    taken.copy_(call.x);
+    return Async<at::Tensor>([result = call.requires_grad() ? taken : *out] { return result; });
   }
-  return Async<at::Tensor>([result = out ? *out : call.x] { return result; });
+  return Async<at::Tensor>([result = call.x] { return result; });
 }
 
 Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tensor>& out,

@@ -28,7 +28,8 @@ bool overlap(const Box& a, const Box& b) {
 bool contains(const Box& outer, const Box& inner) {
   for (size_t d = 0; d < outer.offset.size(); ++d) {
     if (inner.offset[d] < outer.offset[d]) return false;
-    if (inner.offset[d] + inner.extent[d] > outer.offset[d] + outer.extent[d]) return false;
+    // The distance, not the end: that could be past the largest number.
+    if (inner.offset[d] - outer.offset[d] > outer.extent[d] - inner.extent[d]) return false;
   }
   return true;
 }
@@ -36,7 +37,10 @@ bool contains(const Box& outer, const Box& inner) {
 std::string to_string(const Box& box) {
   std::ostringstream text;
   for (size_t d = 0; d < box.offset.size(); ++d) {
-    text << (d == 0 ? "" : "×") << '[' << box.offset[d] << ',' << box.offset[d] + box.extent[d] << ')';
+    int64_t end = 0;
+    const bool is_past = __builtin_add_overflow(box.offset[d], box.extent[d], &end);
+    text << (d == 0 ? "" : "×") << '[' << box.offset[d] << ',' << (is_past ? "…" : std::to_string(end))
+         << ')';
   }
   return text.str();
 }

@@ -47,7 +47,10 @@ void validate_moves(const Route& route, const std::vector<Move>& moves, const st
       refuse(list, i, move,
              "has the box " + to_string(move.mine) + " outside its tensor " + to_string(whole));
     }
-    if (move.mine.extent != move.theirs.extent || move.theirs.offset.size() != dims) {
+    if (move.theirs.offset.size() != dims || move.theirs.extent.size() != dims) {
+      refuse(list, i, move, "has boxes of different numbers of dims");
+    }
+    if (move.mine.extent != move.theirs.extent) {
       refuse(list, i, move,
              "has boxes of different extent: " + to_string(move.mine) + " and " + to_string(move.theirs));
     }
@@ -59,6 +62,17 @@ std::vector<Move> own_moves(const std::vector<Move>& moves, int64_t rank) {
   std::copy_if(moves.begin(), moves.end(), std::back_inserter(own),
                [rank](const Move& m) { return m.peer == rank; });
   return own;
+}
+
+// What a rank gives itself is read from the pulls alone: the pushes must say the same.
+void validate_own_moves(const Route& route) {
+  const std::vector<Move> pulls = own_moves(route.pulls, route.rank);
+  const std::vector<Move> pushes = own_moves(route.pushes, route.rank);
+  const auto same = [](const Move& a, const Move& b) { return a.mine == b.theirs && a.theirs == b.mine; };
+  if (!std::equal(pulls.begin(), pulls.end(), pushes.begin(), pushes.end(), same)) {
+    throw std::invalid_argument("route: the pulls of rank " + std::to_string(route.rank) +
+                                " from itself are not its pushes to itself");
+  }
 }
 
 }  // namespace
@@ -108,6 +122,7 @@ void validate(const Route& route) {
     throw std::invalid_argument("route: divisor " + std::to_string(route.divisor) + " is below 1");
   validate_moves(route, route.pulls, route.output_shape, "pulls");
   validate_moves(route, route.pushes, route.input_shape, "pushes");
+  validate_own_moves(route);
 }
 
 }  // namespace shardway

@@ -20,27 +20,35 @@ constexpr size_t kMaxInFlight = 64;
 
 struct Posting {
   int64_t distance = 0;  // how far the peer is ahead (send) or behind (receive), around the ring
+  int64_t number = 0;    // among the messages between the two ranks
   bool is_send = false;
   size_t move = 0;  // index into the route's pushes or pulls
 };
 
-// Rank r's message to r+1 comes before its message to r+2, and so on, on every rank alike: whatever the
-// bound on messages under way, those of the least distance are always posted on both sides.
+// By distance, then by number, a send beside each receive, on every rank alike. So whatever the bound on
+// messages under way (at least two), both sides have posted the first message in this order that is not
+// done, and no rank waits for one that its peer cannot post.
 std::vector<Posting> in_ring_order(const Route& route, const Arrivals& arrivals, bool sends_nothing) {
   std::vector<Posting> order;
+  std::vector<int64_t> numbers(static_cast<size_t>(route.size), 0);
   for (size_t i = 0; i < route.pulls.size(); ++i) {
     if (!arrivals.buffer(i).defined()) continue;
-    const int64_t behind = (route.rank - route.pulls[i].peer + route.size) % route.size;
-    order.push_back({.distance = behind, .is_send = false, .move = i});
+    const int64_t peer = route.pulls[i].peer;
+    const int64_t behind = (route.rank - peer + route.size) % route.size;
+    order.push_back(
+        {.distance = behind, .number = numbers[static_cast<size_t>(peer)]++, .is_send = false, .move = i});
   }
+  numbers.assign(numbers.size(), 0);
   for (size_t i = 0; i < route.pushes.size() && !sends_nothing; ++i) {
     const Move& push = route.pushes[i];
     if (push.peer == route.rank || push.mine.volume() == 0) continue;
     const int64_t ahead = (push.peer - route.rank + route.size) % route.size;
-    order.push_back({.distance = ahead, .is_send = true, .move = i});
+    order.push_back(
+        {.distance = ahead, .number = numbers[static_cast<size_t>(push.peer)]++, .is_send = true, .move = i});
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Posting& a, const Posting& b) { return a.distance < b.distance; });
+  std::stable_sort(order.begin(), order.end(), [](const Posting& a, const Posting& b) {
+    return std::pair(a.distance, a.number) < std::pair(b.distance, b.number);
+  });
   return order;
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "transport/arrivals.h"
+#include "transport/all_to_all_transfer.h"
 #include "transport/boxes.h"
 
 namespace shardway {
@@ -16,14 +16,9 @@ namespace {
 // shapes are asked: all ranks must come to the same answer, and they may lay their tensors out differently.
 bool are_parts_in_a_row(const Route& route, const std::vector<Move>& moves,
                         const std::vector<int64_t>& shape) {
-  if (static_cast<int64_t>(moves.size()) != route.size) return false;
-  return std::all_of(moves.begin(), moves.end(), [&](const Move& move) {
-    size_t d = 0;
-    while (d < shape.size() && move.mine.extent[d] == 1) ++d;
-    if (d < shape.size()) ++d;
-    return move.mine.volume() > 0 && std::equal(shape.begin() + static_cast<int64_t>(d), shape.end(),
-                                                move.mine.extent.begin() + static_cast<int64_t>(d));
-  });
+  return static_cast<int64_t>(moves.size()) == route.size &&
+         std::all_of(moves.begin(), moves.end(),
+                     [&](const Move& m) { return m.mine.volume() > 0 && is_one_run(m.mine, shape); });
 }
 
 std::vector<at::Tensor> parts_of(const at::Tensor& t, const std::vector<Move>& moves) {
@@ -109,54 +104,6 @@ class NativeCollective : public Transfer {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-// Packs what goes out by peer, exchanges the bytes, and lands what came in.
-class PackedExchange : public Transfer {
- public:
-  PackedExchange(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out,
-                 const KnownInputs& known)
-      : arrivals_(route, x, out, known) {
-    const auto ranks = static_cast<size_t>(route.size);
-    const bool sends_nothing = !known.empty() && known[static_cast<size_t>(route.rank)].defined();
-    std::vector<int64_t> sent(ranks, 0);
-    std::vector<int64_t> received(ranks, 0);
-    std::vector<at::Tensor> packed;
-    for (const Move& push : route.pushes) {
-      if (sends_nothing || push.peer == route.rank || push.mine.volume() == 0) continue;
-      packed.push_back(bytes_of(view_of(x, push.mine).contiguous()));
-      sent[static_cast<size_t>(push.peer)] += packed.back().numel();
-    }
-    for (size_t i = 0; i < route.pulls.size(); ++i) {
-      if (!arrivals_.buffer(i).defined()) continue;
-      buffers_.push_back(bytes_of(arrivals_.buffer(i)));
-      received[static_cast<size_t>(route.pulls[i].peer)] += buffers_.back().numel();
-    }
-    const auto bytes = x.options().dtype(at::kByte);
-    outgoing_ = packed.empty() ? at::empty({0}, bytes) : at::cat(packed);
-    int64_t total = 0;
-    for (const at::Tensor& buffer : buffers_) total += buffer.numel();
-    incoming_ = at::empty({total}, bytes);
-    work_ = backend.alltoall_base(incoming_, outgoing_, received, sent);
-    arrivals_.land_known();
-  }
-
-  void finish() override {
-    work_->wait();
-    int64_t offset = 0;
-    for (const at::Tensor& buffer : buffers_) {
-      buffer.copy_(incoming_.narrow(0, offset, buffer.numel()));
-      offset += buffer.numel();
-    }
-    arrivals_.land_received();
-  }
-
- private:
-  Arrivals arrivals_;
-  std::vector<at::Tensor> buffers_;
-  at::Tensor outgoing_;
-  at::Tensor incoming_;
-  c10::intrusive_ptr<c10d::Work> work_;
-};
-
 }  // namespace
 
 std::unique_ptr<Transfer> start_natively(c10d::Backend& backend, const Route& route, const at::Tensor& x,
@@ -167,7 +114,7 @@ std::unique_ptr<Transfer> start_natively(c10d::Backend& backend, const Route& ro
   const bool is_reduction = route.pattern == Pattern::reduce_scatter && is_native_divisor &&
                             reduces_natively(x) && are_parts_in_a_row(route, route.pushes, route.input_shape);
   if (!known.empty() || (!is_gather && !is_reduction)) {
-    return std::make_unique<PackedExchange>(backend, route, x, out, known);
+    return start_by_all_to_all(backend, route, x, out, known);
   }
   auto native = std::make_unique<NativeCollective>(x, out);
   if (is_gather) {
