@@ -1,0 +1,48 @@
+"""The transport contract suite over gloo, with a process per rank.
+
+The checks are C++ (tests/support/contract.cpp), the same that run over threads. The module that holds them is built
+with the C++ tests; SHARDWAY_CONTRACT_DIR names its folder when that is not build/release/tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch.distributed as dist
+
+from tests.support.ranks import ranks
+
+FOLDER = Path(os.environ.get("SHARDWAY_CONTRACT_DIR", Path(__file__).parents[2] / "build" / "release" / "tests"))
+
+
+def load() -> ModuleType:
+    if str(FOLDER) not in sys.path:
+        sys.path.insert(0, str(FOLDER))
+    return importlib.import_module("shardway_contract")
+
+
+try:
+    CHECKS = load().names()
+except ImportError as error:  # without the module one test says so, and fails
+    CHECKS = [f"not built: {error}"]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@ranks(1, 2, 3, 4)
+def test_gloo_keeps_the_transport_contract(rank: int, size: int, check: str) -> None:
+    load().run(check, dist.group.WORLD)
+
+
+def test_the_suite_is_the_one_that_runs_over_threads() -> None:
+    assert "ReduceScatterAddsInRankOrder" in CHECKS
+    assert len(CHECKS) > 30
+
+
+def test_a_check_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no check is named Nothing"):
+        load().run("Nothing", None)
