@@ -6,5 +6,6 @@
 namespace shardway::python {
 
 void bind_collectives(pybind11::module_& module);
+void bind_memory(pybind11::module_& module);
 
 }  // namespace shardway::python

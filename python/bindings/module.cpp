@@ -4,4 +4,5 @@
 PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = shardway::version();
   shardway::python::bind_collectives(module);
+  shardway::python::bind_memory(module);
 }

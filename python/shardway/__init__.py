@@ -18,6 +18,7 @@ from shardway._collectives import (
     reduce_scatter_v,
     split_by_rank,
 )
+from shardway._memory import empty_cache, memory_stats
 from shardway._modules import AllGather
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "__version__",
     "all_gather_v",
     "all_to_all_v",
+    "empty_cache",
     "gather_sizes",
+    "memory_stats",
     "reduce_scatter_v",
     "split_by_rank",
 ]

@@ -9,6 +9,7 @@
 
 #include "ops/arguments.h"
 #include "transport/transport.h"
+#include "transport/warm_memory.h"
 
 namespace shardway {
 namespace {
@@ -20,7 +21,8 @@ using torch::autograd::variable_list;
 at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
   const auto options = like.options().requires_grad(false);
   const bool is_filled = fills_output(landings(route), route);
-  return is_filled ? at::empty(route.output_shape, options) : at::zeros(route.output_shape, options);
+  at::Tensor out = warm_empty(route.output_shape, options);
+  return is_filled ? out : out.zero_();
 }
 
 struct Saved : torch::CustomClassHolder {

@@ -1,7 +1,6 @@
 #include "transport/all_to_all_transfer.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <numeric>
@@ -15,15 +14,6 @@ namespace {
 
 using ByteCounts = std::vector<int64_t>;  // by rank
 
-void wait_for(c10d::Work& work, int64_t rank) {
-  try {
-    work.wait();
-  } catch (const std::exception& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, "a peer could not be reached: ", error.what(), " (rank ", rank,
-                     ")");
-  }
-}
-
 ByteCounts bytes_by_peer(const Route& route, const std::vector<Move>& moves, int64_t element_size) {
   ByteCounts bytes(static_cast<size_t>(route.size), 0);
   for (const Move& move : moves) bytes[static_cast<size_t>(move.peer)] += move.mine.volume() * element_size;
@@ -34,16 +24,15 @@ ByteCounts bytes_by_peer(const Route& route, const std::vector<Move>& moves, int
 class DirectExchange : public Transfer {
  public:
   DirectExchange(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out)
-      : rank_(route.rank), outgoing_(bytes_of(x)), incoming_(bytes_of(out)) {
+      : outgoing_(bytes_of(x)), incoming_(bytes_of(out)) {
     ByteCounts sent = bytes_by_peer(route, route.pushes, x.element_size());
     ByteCounts received = bytes_by_peer(route, route.pulls, x.element_size());
     work_ = backend.alltoall_base(incoming_, outgoing_, received, sent);
   }
 
-  void finish() override { wait_for(*work_, rank_); }
+  void finish() override { work_->wait(); }
 
  private:
-  int64_t rank_;
   at::Tensor outgoing_;
   at::Tensor incoming_;
   c10::intrusive_ptr<c10d::Work> work_;
@@ -67,7 +56,7 @@ class PackedExchange : public Transfer {
  public:
   PackedExchange(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out,
                  const KnownInputs& known)
-      : rank_(route.rank), arrivals_(route, x, out, known) {
+      : arrivals_(route, x, out, known) {
     const auto bytes = x.options().dtype(at::kByte);
     ByteCounts sent(static_cast<size_t>(route.size), 0);
     ByteCounts received(static_cast<size_t>(route.size), 0);
@@ -84,7 +73,7 @@ class PackedExchange : public Transfer {
   }
 
   void finish() override {
-    wait_for(*work_, rank_);
+    work_->wait();
     int64_t offset = 0;
     for (const at::Tensor& buffer : buffers_) {
       if (buffers_.size() > 1) buffer.copy_(incoming_.narrow(0, offset, buffer.numel()));
@@ -106,7 +95,6 @@ class PackedExchange : public Transfer {
     return pieces;
   }
 
-  int64_t rank_;
   Arrivals arrivals_;
   std::vector<at::Tensor> buffers_;
   at::Tensor outgoing_;

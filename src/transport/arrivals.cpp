@@ -4,6 +4,7 @@
 
 #include "transport/boxes.h"
 #include "transport/reduce.h"
+#include "transport/warm_memory.h"
 
 namespace shardway {
 
@@ -25,7 +26,7 @@ Arrivals::Arrivals(const Route& route, const at::Tensor& x, const at::Tensor& ou
     } else {
       const at::Tensor place = view_of(out, pull.mine);
       in_place_[i] = !reduces_ && place.is_contiguous();
-      buffers_[i] = in_place_[i] ? place : at::empty(pull.mine.extent, out.options());
+      buffers_[i] = in_place_[i] ? place : warm_empty(pull.mine.extent, out.options());
     }
   }
 }

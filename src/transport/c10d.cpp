@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "transport/all_to_all_transfer.h"
 #include "transport/mail_transfer.h"
 #include "transport/native_transfer.h"
 
@@ -62,40 +61,6 @@ class BackendMail : public Mail {
   c10::intrusive_ptr<c10d::Backend> backend_;
 };
 
-// Up to these totals gloo's all-to-all, which gloo runs on a thread of its own, beats messages posted from
-// the caller's: those fight with gloo's socket thread for a lock, and on few cores lose milliseconds. Above
-// them its packed copies cost more than that. Measured, with the reason, in docs/decisions/0002.
-constexpr int64_t kAllToAllBytesOfTwo = 4 << 20;
-constexpr int64_t kAllToAllBytesOfMore = 512 << 10;
-
-// Every rank must come to the same answer, so only what all ranks know is asked: the whole of a gather or a
-// reduce-scatter. Of an all-to-all nobody knows the whole.
-bool prefers_all_to_all(const Route& route, int64_t element_size, const KnownInputs& known) {
-  const bool is_all_known = !known.empty() && std::all_of(known.begin(), known.end(),
-                                                          [](const auto& input) { return input.defined(); });
-  if (is_all_known) return false;
-  const int64_t limit = (route.size == 2 ? kAllToAllBytesOfTwo : kAllToAllBytesOfMore) / element_size;
-  switch (route.pattern) {
-    case Pattern::all_to_all:
-      return true;
-    case Pattern::all_gather:
-      return Box::whole(route.output_shape).volume() <= limit;
-    case Pattern::reduce_scatter:
-      return Box::whole(route.input_shape).volume() <= limit;
-    default:
-      return false;
-  }
-}
-
-// gloo's all-gather goes around a ring and takes up to twice as long for small blocks.
-at::Tensor all_gather_block_by_all_to_all(c10d::Backend& backend, const at::Tensor& mine) {
-  at::Tensor copies = mine.expand({backend.getSize(), mine.numel()}).contiguous();
-  at::Tensor rows = at::empty_like(copies);
-  std::vector<int64_t> equal_splits;
-  backend.alltoall_base(rows, copies, equal_splits, equal_splits)->wait();
-  return rows;
-}
-
 class C10dTransport : public Transport {
  public:
   explicit C10dTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
@@ -116,10 +81,6 @@ class C10dTransport : public Transport {
                                   const KnownInputs& known) override {
     auto backend = group_->getBackend(x.device().type());
     if (!x.is_cpu()) return start_natively(*backend, route, x, out, known);
-    const bool is_gloo = backend->getBackendName() == "gloo";
-    if (is_gloo && prefers_all_to_all(route, x.element_size(), known)) {
-      return start_by_all_to_all(*backend, route, x, out, known);
-    }
     return start_by_mail(std::make_shared<BackendMail>(std::move(backend)), route, x, out, known);
   }
 
@@ -136,9 +97,7 @@ class C10dTransport : public Transport {
 
 at::Tensor C10dTransport::all_gather_block(const at::Tensor& mine) {
   if (serves(c10::DeviceType::CPU)) {
-    auto backend = group_->getBackend(c10::DeviceType::CPU);
-    if (backend->getBackendName() == "gloo") return all_gather_block_by_all_to_all(*backend, mine);
-    BackendMail mail(std::move(backend));
+    BackendMail mail(group_->getBackend(c10::DeviceType::CPU));
     return all_gather_block_by_mail(mail, mine);
   }
   const auto device = group_->getDeviceTypes().front();
