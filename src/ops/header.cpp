@@ -16,38 +16,52 @@
 namespace shardway {
 namespace {
 
-int64_t slot_bytes(int64_t ranks) { return std::max(kAllSlotsBytes / ranks / 64 * 64, int64_t{1024}); }
+// Of a problem's text, at most this much is told.
+constexpr int64_t kProblemBytes = 1024;
 
-int64_t block_bytes(int64_t ranks) {
-  const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + 16 * ranks + slot_bytes(ranks);
+// A block without what is in its slot.
+int64_t line_bytes(int64_t ranks) { return static_cast<int64_t>(sizeof(Header)) + 16 * ranks; }
+
+int64_t row_bytes(const Group& group) {
+  const int64_t bytes = line_bytes(group.size()) + std::max(group.transport().slot_bytes(), kProblemBytes);
   return (bytes + 63) / 64 * 64;
 }
 
-void write_problem(const Block& block, const std::string& problem, int64_t ranks) {
-  Header& header = block.header();
-  header.has_problem = 1;
-  header.slot_bytes = std::min(static_cast<int64_t>(problem.size()), slot_bytes(ranks));
-  std::memcpy(block.slot(), problem.data(), static_cast<size_t>(header.slot_bytes));
+// Whether x travels in the block. A gather needs all of it on every rank; otherwise each needs a part only.
+bool fits_in_slot(const Call& call, const Group& group) {
+  if (call.collective == Collective::gather_sizes || !call.x.is_cpu()) return false;
+  const int64_t slot = group.transport().slot_bytes();
+  const bool is_needed_whole = call.collective == Collective::all_gather_v;
+  return static_cast<int64_t>(call.x.nbytes()) <= (is_needed_whole ? slot : slot / group.size());
 }
 
-void write_payload(const Block& block, const at::Tensor& x, int64_t ranks) {
-  const auto bytes = static_cast<int64_t>(x.nbytes());
-  if (!x.is_cpu() || bytes > slot_bytes(ranks)) return;
-  block.header().slot_bytes = bytes;
-  if (bytes > 0)
-    std::memcpy(block.slot(), materialized(x).contiguous().const_data_ptr(), static_cast<size_t>(bytes));
-}
-
-at::Tensor written(const Call& call, const Group& group) {
-  at::Tensor bytes = at::zeros({block_bytes(group.size())}, at::kByte);
+// A block with room for `slot_bytes`, its line zero but for the op.
+at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
+  const int64_t line = line_bytes(group.size());
+  at::Tensor bytes = at::empty({line + slot_bytes}, at::kByte);
+  std::memset(bytes.mutable_data_ptr<uint8_t>(), 0, static_cast<size_t>(line));
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
   block.header() = Header{};
+  block.header().collective = static_cast<uint8_t>(call.collective);
+  return bytes;
+}
+
+at::Tensor problem_block(const Call& call, const Group& group) {
+  const int64_t length = std::min(static_cast<int64_t>(call.problem.size()), kProblemBytes);
+  at::Tensor bytes = new_block(call, group, length);
+  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
+  block.header().has_problem = 1;
+  block.header().slot_bytes = length;
+  std::memcpy(block.slot(), call.problem.data(), static_cast<size_t>(length));
+  return bytes;
+}
+
+at::Tensor call_block(const Call& call, const Group& group) {
+  const bool is_in_slot = fits_in_slot(call, group);
+  const int64_t payload_bytes = is_in_slot ? static_cast<int64_t>(call.x.nbytes()) : 0;
+  at::Tensor bytes = new_block(call, group, payload_bytes);
+  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
   Header& header = block.header();
-  header.collective = static_cast<uint8_t>(call.collective);
-  if (!call.problem.empty()) {
-    write_problem(block, call.problem, group.size());
-    return bytes;
-  }
   header.dtype = static_cast<int8_t>(call.x.scalar_type());
   header.device = static_cast<int8_t>(call.x.device().type());
   header.op = static_cast<uint8_t>(call.op);
@@ -61,7 +75,11 @@ at::Tensor written(const Call& call, const Group& group) {
   header.has_recv_sizes = !call.recv_sizes.empty();
   std::copy(call.sizes.begin(), call.sizes.end(), block.sizes());
   std::copy(call.recv_sizes.begin(), call.recv_sizes.end(), block.recv_sizes());
-  if (call.collective != Collective::gather_sizes) write_payload(block, call.x, group.size());
+  if (is_in_slot) header.slot_bytes = payload_bytes;
+  if (payload_bytes > 0) {
+    const at::Tensor payload = materialized(call.x).contiguous();
+    std::memcpy(block.slot(), payload.const_data_ptr(), static_cast<size_t>(payload_bytes));
+  }
   return bytes;
 }
 
@@ -82,8 +100,9 @@ bool checks_every_call() {
 Agreement agree(const Call& call, const Group& group) {
   at::Tensor blocks = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor mine = call.problem.empty() ? call_block(call, group) : problem_block(call, group);
     return named(name_of(call.collective),
-                 [&] { return group.transport().all_gather_block(written(call, group)); });
+                 [&] { return group.transport().all_gather_block(mine, row_bytes(group)); });
   }();
   compare(blocks);
   return {call, group, std::move(blocks)};

@@ -15,10 +15,6 @@ namespace shardway {
 
 inline constexpr int64_t kMaxDims = 16;
 
-// A payload that fits travels in the block itself, so that it needs no second round. The slots of all
-// ranks together stay within this (docs/decisions/0003).
-inline constexpr int64_t kAllSlotsBytes = 64 << 10;
-
 enum class Collective : uint8_t { all_gather_v, reduce_scatter_v, all_to_all_v, gather_sizes };
 
 const char* name_of(Collective collective);

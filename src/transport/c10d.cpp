@@ -53,6 +53,16 @@ class BackendMail : public Mail {
     return message(backend_->recv(tensors, static_cast<int>(from), kMailTag), from);
   }
 
+  // gloo and MPI take a message that is shorter than its buffer; of others it is not known.
+  bool takes_shorter() const override {
+    const std::string name = backend_->getBackendName();
+    return name == "gloo" || name == "mpi";
+  }
+
+  std::unique_ptr<Message> receive_up_to(const at::Tensor& bytes, int64_t from) override {
+    return receive(bytes, from);
+  }
+
  private:
   std::unique_ptr<Message> message(c10::intrusive_ptr<c10d::Work> work, int64_t peer) {
     return std::make_unique<WorkMessage>(std::move(work), rank(), peer);
@@ -75,7 +85,12 @@ class C10dTransport : public Transport {
            group_->getBackendName() + ") has no engine";
   }
 
-  at::Tensor all_gather_block(const at::Tensor& mine) override;
+  int64_t slot_bytes() const override {
+    if (!serves(c10::DeviceType::CPU)) return 0;  // a payload on a device stays there
+    return slot_bytes_by_mail(BackendMail(group_->getBackend(c10::DeviceType::CPU)));
+  }
+
+  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override;
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
@@ -95,14 +110,14 @@ class C10dTransport : public Transport {
   int64_t size_;
 };
 
-at::Tensor C10dTransport::all_gather_block(const at::Tensor& mine) {
+at::Tensor C10dTransport::all_gather_block(const at::Tensor& mine, int64_t row_bytes) {
   if (serves(c10::DeviceType::CPU)) {
     BackendMail mail(group_->getBackend(c10::DeviceType::CPU));
-    return all_gather_block_by_mail(mail, mine);
+    return all_gather_block_by_mail(mail, mine, row_bytes);
   }
   const auto device = group_->getDeviceTypes().front();
-  at::Tensor there = mine.to(device);
-  at::Tensor rows = at::empty({size_, mine.numel()}, there.options());
+  at::Tensor there = at::constant_pad_nd(mine, {0, row_bytes - mine.numel()}).to(device);
+  at::Tensor rows = at::empty({size_, row_bytes}, there.options());
   group_->getBackend(device.type())->_allgather_base(rows, there)->wait();
   return rows.cpu();
 }

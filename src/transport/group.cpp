@@ -15,7 +15,8 @@ class LoneTransport : public Transport {
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 1; }
   std::optional<std::string> refuses(c10::Device) const override { return std::nullopt; }
-  at::Tensor all_gather_block(const at::Tensor& mine) override { return mine.unsqueeze(0); }
+  int64_t slot_bytes() const override { return 0; }
+  at::Tensor all_gather_block(const at::Tensor& mine, int64_t) override { return mine.unsqueeze(0); }
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
     return start_by_mail(nullptr, route, x, out, known);

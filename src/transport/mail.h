@@ -24,6 +24,10 @@ class Mail {
   virtual int64_t size() const = 0;
   virtual std::unique_ptr<Message> send(const at::Tensor& bytes, int64_t to) = 0;
   virtual std::unique_ptr<Message> receive(const at::Tensor& bytes, int64_t from) = 0;
+
+  // As `receive`, of a message that may be shorter than `bytes`, where the engine allows it.
+  virtual bool takes_shorter() const = 0;
+  virtual std::unique_ptr<Message> receive_up_to(const at::Tensor& bytes, int64_t from) = 0;
 };
 
 }  // namespace shardway

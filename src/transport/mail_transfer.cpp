@@ -18,6 +18,12 @@ namespace {
 // More messages than this are not under way at once: engines keep a buffer or a socket entry for each.
 constexpr size_t kMaxInFlight = 64;
 
+// Where a block is sent as long as it is, a larger payload costs two copies and saves a round, up to about
+// here. Where all blocks are padded to one length, all of them together stay small (docs/decisions/0003).
+constexpr int64_t kExactSlotBytes = 128 << 10;
+constexpr int64_t kAllPaddedSlotsBytes = 64 << 10;
+constexpr int64_t kLeastSlotBytes = 1 << 10;
+
 struct Posting {
   int64_t distance = 0;  // how far the peer is ahead (send) or behind (receive), around the ring
   int64_t number = 0;    // among the messages between the two ranks
@@ -169,18 +175,25 @@ std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route&
   return std::make_unique<MailTransfer>(std::move(mail), route, x, out, known);
 }
 
-at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine) {
+int64_t slot_bytes_by_mail(const Mail& mail) {
+  return mail.takes_shorter() ? kExactSlotBytes
+                              : std::max(kAllPaddedSlotsBytes / mail.size(), kLeastSlotBytes);
+}
+
+at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes) {
   const int64_t ranks = mail.size();
-  at::Tensor rows = at::empty({ranks, mine.numel()}, mine.options());
+  at::Tensor rows = at::empty({ranks, row_bytes}, mine.options());
+  const at::Tensor own_row = rows.select(0, mail.rank());
+  own_row.narrow(0, 0, mine.numel()).copy_(mine);
+  const at::Tensor& sent = mail.takes_shorter() ? mine : own_row;
   std::deque<std::unique_ptr<Message>> in_flight;
   for (int64_t distance = 1; distance < ranks; ++distance) {
     const int64_t behind = (mail.rank() - distance + ranks) % ranks;
     const int64_t ahead = (mail.rank() + distance) % ranks;
-    in_flight.push_back(mail.receive(rows.select(0, behind), behind));
-    in_flight.push_back(mail.send(mine, ahead));
+    in_flight.push_back(mail.receive_up_to(rows.select(0, behind), behind));
+    in_flight.push_back(mail.send(sent, ahead));
     for (; in_flight.size() > kMaxInFlight; in_flight.pop_front()) in_flight.front()->wait();
   }
-  rows.select(0, mail.rank()).copy_(mine);
   for (; !in_flight.empty(); in_flight.pop_front()) in_flight.front()->wait();
   return rows;
 }

@@ -17,7 +17,8 @@ namespace shardway {
 std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x,
                                         const at::Tensor& out, const KnownInputs& known);
 
-// Every rank's block of bytes, of one length, as the rows of the result.
-at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine);
+// See Transport.
+int64_t slot_bytes_by_mail(const Mail& mail);
+at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes);
 
 }  // namespace shardway

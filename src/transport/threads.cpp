@@ -85,18 +85,21 @@ class Sent : public Message {
 
 class Awaited : public Message {
  public:
-  Awaited(std::shared_ptr<PostOffice> office, int64_t from, int64_t to, at::Tensor bytes)
+  Awaited(std::shared_ptr<PostOffice> office, int64_t from, int64_t to, at::Tensor bytes, bool may_be_shorter)
       : office_(std::move(office)),
         from_(from),
         to_(to),
         number_(office_->next_number(from, to)),
-        bytes_(std::move(bytes)) {}
+        bytes_(std::move(bytes)),
+        may_be_shorter_(may_be_shorter) {}
 
   void wait() override {
     const at::Tensor arrived = office_->take(from_, to_, number_);
-    TORCH_CHECK_WITH(DistBackendError, arrived.numel() == bytes_.numel(), "rank ", from_, " sent ",
-                     arrived.numel(), " bytes where ", bytes_.numel(), " were expected (rank ", to_, ")");
-    bytes_.copy_(arrived);
+    const int64_t bytes = arrived.numel();
+    const bool fits = bytes == bytes_.numel() || (may_be_shorter_ && bytes < bytes_.numel());
+    TORCH_CHECK_WITH(DistBackendError, fits, "rank ", from_, " sent ", bytes, " bytes where ", bytes_.numel(),
+                     " were expected (rank ", to_, ")");
+    bytes_.narrow(0, 0, bytes).copy_(arrived);
   }
 
  private:
@@ -105,6 +108,7 @@ class Awaited : public Message {
   int64_t to_;
   int64_t number_;
   at::Tensor bytes_;
+  bool may_be_shorter_;
 };
 
 class ThreadMail : public Mail {
@@ -120,7 +124,13 @@ class ThreadMail : public Mail {
   }
 
   std::unique_ptr<Message> receive(const at::Tensor& bytes, int64_t from) override {
-    return std::make_unique<Awaited>(office_, from, rank_, bytes);
+    return std::make_unique<Awaited>(office_, from, rank_, bytes, /*may_be_shorter=*/false);
+  }
+
+  bool takes_shorter() const override { return true; }
+
+  std::unique_ptr<Message> receive_up_to(const at::Tensor& bytes, int64_t from) override {
+    return std::make_unique<Awaited>(office_, from, rank_, bytes, /*may_be_shorter=*/true);
   }
 
  private:
@@ -137,8 +147,9 @@ class ThreadTransport : public Transport {
   int64_t size() const override { return mail_->size(); }
   std::optional<std::string> refuses(c10::Device) const override { return std::nullopt; }
 
-  at::Tensor all_gather_block(const at::Tensor& mine) override {
-    return all_gather_block_by_mail(*mail_, mine);
+  int64_t slot_bytes() const override { return slot_bytes_by_mail(*mail_); }
+  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
+    return all_gather_block_by_mail(*mail_, mine, row_bytes);
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,

@@ -38,8 +38,12 @@ class Transport {
   // Local: why tensors of this device cannot be moved, if they cannot.
   virtual std::optional<std::string> refuses(c10::Device device) const = 0;
 
-  // Every rank's block of bytes (1-d, one length on all ranks, on the CPU) as the rows of the result.
-  virtual at::Tensor all_gather_block(const at::Tensor& mine) = 0;
+  // Local, the same on every rank: how large a payload is worth sending in a block.
+  virtual int64_t slot_bytes() const = 0;
+
+  // Every rank's block of bytes (1-d, on the CPU) at the beginning of the rows of the result. Blocks may
+  // differ in length, up to `row_bytes`, which is the same on all ranks.
+  virtual at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) = 0;
 
   // Starts the moves of a route from `x` into `out`. Both have the route's shapes and are on one device.
   virtual std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
