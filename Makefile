@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint format wheel bench-ragged clean library everything
+.PHONY: help demo test lint format wheel bench-ragged bench-overhead clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -42,6 +42,10 @@ wheel:  ## make dist/shardway-*.whl for the torch in .venv
 bench-ragged: library  ## compare the ragged collectives with pad-gather-mask
 	@scripts/setup test
 	@$(PYTHON) -m bench.ragged
+
+bench-overhead: library  ## what a call costs besides communication
+	@scripts/setup test
+	@$(PYTHON) -m bench.overhead
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist
