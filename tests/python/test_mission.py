@@ -95,7 +95,7 @@ def test_line_02_sizes_are_found_by_an_exchange_or_given_and_then_there_is_none(
         check_gather(gather(parts[rank], given), parts, 0, old, f"{name} sizes given")
 
     large = draw.parts(
-        (2, 3000), 0, [size + 1 - r for r in range(size)], torch.float32
+        (2, 40_000), 0, [size + 1 - r for r in range(size)], torch.float32
     )  # more than fits beside the sizes
     large_sizes = torch.tensor([part.shape[0] for part in large])
     for name, (gather, _) in gathers(0).items():
