@@ -15,19 +15,24 @@ namespace {
 // one tag arrive in order.
 constexpr int kMailTag = 0x5a4d0001;
 
-// A message of a c10d backend. Its errors name the peer.
+// Runs `body`; the engine's error becomes one that names the peer.
+template <class Body>
+auto reaching(int64_t peer, int64_t rank, Body&& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "rank ", peer, " could not be reached: ", error.what(),
+                     " (rank ", rank, ")");
+  }
+}
+
 class WorkMessage : public Message {
  public:
   WorkMessage(c10::intrusive_ptr<c10d::Work> work, int64_t rank, int64_t peer)
       : work_(std::move(work)), rank_(rank), peer_(peer) {}
 
   void wait() override {
-    try {
-      work_->wait();
-    } catch (const std::exception& error) {
-      TORCH_CHECK_WITH(DistBackendError, false, "rank ", peer_, " could not be reached: ", error.what(),
-                       " (rank ", rank_, ")");
-    }
+    reaching(peer_, rank_, [&] { work_->wait(); });
   }
 
  private:
@@ -45,12 +50,12 @@ class BackendMail : public Mail {
 
   std::unique_ptr<Message> send(const at::Tensor& bytes, int64_t to) override {
     std::vector<at::Tensor> tensors{bytes};
-    return message(backend_->send(tensors, static_cast<int>(to), kMailTag), to);
+    return message(to, [&] { return backend_->send(tensors, static_cast<int>(to), kMailTag); });
   }
 
   std::unique_ptr<Message> receive(const at::Tensor& bytes, int64_t from) override {
     std::vector<at::Tensor> tensors{bytes};
-    return message(backend_->recv(tensors, static_cast<int>(from), kMailTag), from);
+    return message(from, [&] { return backend_->recv(tensors, static_cast<int>(from), kMailTag); });
   }
 
   // gloo and MPI take a message that is shorter than its buffer; of others it is not known.
@@ -64,8 +69,9 @@ class BackendMail : public Mail {
   }
 
  private:
-  std::unique_ptr<Message> message(c10::intrusive_ptr<c10d::Work> work, int64_t peer) {
-    return std::make_unique<WorkMessage>(std::move(work), rank(), peer);
+  template <class Post>
+  std::unique_ptr<Message> message(int64_t peer, Post&& post) {
+    return std::make_unique<WorkMessage>(reaching(peer, rank(), post), rank(), peer);
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
