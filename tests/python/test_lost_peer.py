@@ -31,5 +31,5 @@ def test_of_two_ranks_it_is_the_other(rank, size):
     if rank == 1:
         dist.destroy_process_group()
         return
-    with pytest.raises(dist.DistBackendError, match="^reduce_scatter_v: rank 1 could not be reached"):
+    with pytest.raises(dist.DistBackendError, match=r"^reduce_scatter_v: rank 1 could not be reached"):
         sw.reduce_scatter_v(torch.ones(2 * LARGE), [LARGE, LARGE])
