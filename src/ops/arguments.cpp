@@ -43,14 +43,14 @@ AddressRange addresses_of(const at::Tensor& t) {
   return {.begin = begin, .end = begin + static_cast<uintptr_t>((last + 1) * t.element_size())};
 }
 
-}  // namespace
-
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   const AddressRange in_a = addresses_of(a);
   const AddressRange in_b = addresses_of(b);
   return in_a.begin < in_b.end && in_b.begin < in_a.end;
 }
+
+}  // namespace
 
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group) {
   check_movable(x, group);
@@ -105,6 +105,10 @@ void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim) {
     }
   }
   if (out.requires_grad()) refuse("out requires grad: pass a tensor that does not, or out.detach()");
+  check_apart(out, x);
+}
+
+void check_apart(const at::Tensor& out, const at::Tensor& x) {
   if (at::has_internal_overlap(out) == at::MemOverlap::Yes)
     refuse("out overlaps itself: several of its elements share memory");
   if (share_memory(out, x)) refuse("out overlaps x");
@@ -133,8 +137,7 @@ at::Tensor materialized(const at::Tensor& x) {
 }
 
 void raise(const std::string& op, const std::string& problem, int64_t rank) {
-  TORCH_CHECK_VALUE(false, op, ": ", problem, " (rank ", rank, ")");
-  std::abort();  // not reached: the line above throws
+  C10_THROW_ERROR(ValueError, c10::str(op, ": ", problem, " (rank ", rank, ")"));
 }
 
 std::string dtype_name(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }

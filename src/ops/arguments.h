@@ -30,8 +30,9 @@ void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int6
 // The sum of the sizes, when a tensor like x with that extent along dim can be.
 int64_t checked_total(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim);
 
-// Whether the two may: strided views that interleave count as sharing.
-bool share_memory(const at::Tensor& a, const at::Tensor& b);
+// A result whose elements share memory neither with one another nor with x. Strided views that interleave
+// count as sharing.
+void check_apart(const at::Tensor& out, const at::Tensor& x);
 
 // What of `out` must be right whatever the sizes are: everything but its extent along dim.
 void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <sstream>
 #include <string>
@@ -24,13 +23,18 @@ std::string list_text(const int64_t* values, int64_t count) {
   return text.str();
 }
 
+// Ranks bring different sizes along the op's dim, except to a reduction, where all bring the whole.
+bool may_differ(const Header& header, int d) {
+  return d == header.dim && header.collective != static_cast<uint8_t>(Collective::reduce_scatter_v);
+}
+
 // The shape with a star where the ranks may differ.
 std::string shape_text(const Header& header) {
   std::ostringstream text;
   text << '(';
   for (int d = 0; d < header.ndim; ++d) {
     text << (d == 0 ? "" : ", ");
-    if (d == header.dim && header.collective != static_cast<uint8_t>(Collective::reduce_scatter_v)) {
+    if (may_differ(header, d)) {
       text << '*';
     } else {
       text << header.shape[static_cast<size_t>(d)];
@@ -74,17 +78,15 @@ bool same_points(const Header& a, const Header& b) {
     return false;
   }
   for (int d = 0; d < a.ndim; ++d) {
-    const bool is_free = d == a.dim && a.collective != static_cast<uint8_t>(Collective::reduce_scatter_v);
-    if (!is_free && a.shape[static_cast<size_t>(d)] != b.shape[static_cast<size_t>(d)]) return false;
+    if (!may_differ(a, d) && a.shape[static_cast<size_t>(d)] != b.shape[static_cast<size_t>(d)]) return false;
   }
   return true;
 }
 
 [[noreturn]] void disagree(Collective collective, const std::string& what, const std::string& first,
                            const std::string& other, int64_t rank) {
-  TORCH_CHECK_VALUE(false, name_of(collective), ": ranks disagree on ", what, ": ", first, " on rank 0, ",
-                    other, " on rank ", rank);
-  std::abort();  // not reached: the line above throws
+  C10_THROW_ERROR(ValueError, c10::str(name_of(collective), ": ranks disagree on ", what, ": ", first,
+                                       " on rank 0, ", other, " on rank ", rank));
 }
 
 void compare_with_first(const at::Tensor& blocks, int64_t rank) {

@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 
 #include "ops/arguments.h"
@@ -32,9 +31,7 @@ void check_arguments(const Route& route, const at::Tensor& x, const at::Tensor& 
   if (x.device() != out.device())
     throw BadArgument(c10::str("x is on ", x.device(), ", but out is on ", out.device()));
   if (const auto why = group.transport().refuses(x.device())) throw BadArgument(*why);
-  if (at::has_internal_overlap(out) == at::MemOverlap::Yes)
-    throw BadArgument("out overlaps itself: several of its elements share memory");
-  if (share_memory(x, out)) throw BadArgument("out overlaps x");
+  check_apart(out, x);
   if (reduces(landings(route), route)) check_reduction(x.detach(), route.divisor == 1 ? route.op : Op::avg);
 }
 

@@ -86,7 +86,7 @@ class PackedExchange : public Transfer {
   static std::vector<at::Tensor> packed(const Route& route, const at::Tensor& x, const KnownInputs& known,
                                         ByteCounts& sent) {
     std::vector<at::Tensor> pieces;
-    if (!known.empty() && known[static_cast<size_t>(route.rank)].defined()) return pieces;
+    if (is_known(known, route.rank)) return pieces;
     for (const Move& push : route.pushes) {
       if (push.peer == route.rank || push.mine.volume() == 0) continue;
       pieces.push_back(bytes_of(view_of(x, push.mine).contiguous()));

@@ -18,11 +18,10 @@ Arrivals::Arrivals(const Route& route, const at::Tensor& x, const at::Tensor& ou
   for (size_t i = 0; i < count; ++i) {
     const Move& pull = route.pulls[i];
     if (pull.mine.volume() == 0) continue;
-    const auto peer = static_cast<size_t>(pull.peer);
     if (pull.peer == route.rank) {
       here_[i] = view_of(x, pull.theirs);
-    } else if (!known.empty() && known[peer].defined()) {
-      here_[i] = view_of(known[peer], pull.theirs);
+    } else if (is_known(known, pull.peer)) {
+      here_[i] = view_of(known[static_cast<size_t>(pull.peer)], pull.theirs);
     } else {
       const at::Tensor place = view_of(out, pull.mine);
       in_place_[i] = !reduces_ && place.is_contiguous();

@@ -14,6 +14,8 @@ class Arrivals {
  public:
   Arrivals(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
 
+  const Route& route() const { return route_; }
+
   // The memory that pull `i` of the route is to be received into: its place in the output where it can
   // land there directly, else a buffer; undefined when nothing has to be received.
   const at::Tensor& buffer(size_t i) const { return buffers_[i]; }

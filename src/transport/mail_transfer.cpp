@@ -34,7 +34,8 @@ struct Posting {
 // By distance, then by number, a send beside each receive, on every rank alike. So whatever the bound on
 // messages under way (at least two), both sides have posted the first message in this order that is not
 // done, and no rank waits for one that its peer cannot post.
-std::vector<Posting> in_ring_order(const Route& route, const Arrivals& arrivals, bool sends_nothing) {
+std::vector<Posting> in_ring_order(const Arrivals& arrivals, bool sends_nothing) {
+  const Route& route = arrivals.route();
   std::vector<Posting> order;
   std::vector<int64_t> numbers(static_cast<size_t>(route.size), 0);
   for (size_t i = 0; i < route.pulls.size(); ++i) {
@@ -103,9 +104,8 @@ class MailTransfer : public Transfer {
  public:
   MailTransfer(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x, const at::Tensor& out,
                const KnownInputs& known)
-      : mail_(std::move(mail)), route_(route), x_(x), arrivals_(route, x, out, known) {
-    const bool sends_nothing = !known.empty() && known[static_cast<size_t>(route.rank)].defined();
-    order_ = in_ring_order(route, arrivals_, sends_nothing);
+      : mail_(std::move(mail)), x_(x), arrivals_(route, x, out, known) {
+    order_ = in_ring_order(arrivals_, is_known(known, route.rank));
     while (posted_ < order_.size() && in_flight_.size() < kMaxInFlight) post_next();
     arrivals_.land_known();
   }
@@ -129,11 +129,11 @@ class MailTransfer : public Transfer {
   void post_next() {
     const Posting& posting = order_[posted_++];
     if (posting.is_send) {
-      const Move& push = route_.pushes[posting.move];
+      const Move& push = arrivals_.route().pushes[posting.move];
       in_flight_.push_back(mail_->send(bytes_of(packed(push.mine)), push.peer));
     } else {
-      in_flight_.push_back(
-          mail_->receive(bytes_of(arrivals_.buffer(posting.move)), route_.pulls[posting.move].peer));
+      in_flight_.push_back(mail_->receive(bytes_of(arrivals_.buffer(posting.move)),
+                                          arrivals_.route().pulls[posting.move].peer));
     }
   }
 
@@ -158,7 +158,6 @@ class MailTransfer : public Transfer {
   }
 
   std::shared_ptr<Mail> mail_;
-  Route route_;
   at::Tensor x_;
   Arrivals arrivals_;
   std::vector<Posting> order_;

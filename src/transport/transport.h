@@ -26,6 +26,10 @@ class Transfer {
 // input is here on every other rank defines its own entry too: then it sends nothing.
 using KnownInputs = std::vector<at::Tensor>;
 
+inline bool is_known(const KnownInputs& known, int64_t rank) {
+  return !known.empty() && known[static_cast<size_t>(rank)].defined();
+}
+
 // All calls are collective unless said otherwise, made by one thread at a time, in the same order on
 // every rank. A peer's death or a timeout is a c10::DistBackendError that names the peer.
 class Transport {
