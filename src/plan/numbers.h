@@ -1,0 +1,31 @@
+// Lists of numbers and names: their product, their text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace shardway {
+
+inline int64_t product(const std::vector<int64_t>& numbers) {
+  int64_t result = 1;
+  for (const int64_t number : numbers) result *= number;
+  return result;
+}
+
+template <class Item>
+std::string join(const std::vector<Item>& items, const char* between) {
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text += between;
+    if constexpr (std::is_arithmetic_v<Item>) {
+      text += std::to_string(items[i]);
+    } else {
+      text += items[i];
+    }
+  }
+  return text;
+}
+
+}  // namespace shardway
