@@ -1,0 +1,52 @@
+// What it costs to move bytes between ranks: assumed, given by the user, or measured.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shardway/layout.h"
+
+namespace shardway {
+
+// A GiB is 2^30 bytes.
+struct Link {
+  double latency_us = 0.6;
+  double gib_per_s = 87.7;
+
+  bool operator==(const Link&) const = default;
+};
+
+// Latency and bandwidth between two ranks, by link level: the host border where their hosts differ, else the
+// outermost mesh dim in which they differ.
+struct Topology {
+  double base_us = 6.6;  // what a step costs before anything moves
+  Link within_host = {};
+  Link between_hosts = {.latency_us = 2.7, .gib_per_s = 87.7 * 0.22};
+  std::map<std::string, Link> dims =
+      {};                      // links of mesh dims inside a host, by name or number; else within_host
+  int64_t ranks_per_host = 0;  // host of a rank: its number / ranks_per_host; 0: all on one host
+  std::vector<int64_t> host_of_rank = {};  // the host of each rank; overrides ranks_per_host
+  double copy_gib_per_s = 0;               // 0: copies inside a rank are not priced
+  double reduce_gib_per_s = 0;             // 0: reductions are not priced
+  std::string source = "assumed";          // assumed, given, measured, or the file it was read from
+
+  int64_t host_of(int64_t rank) const;
+  const Link& link_of(const Mesh& mesh, int64_t dim) const;
+
+  bool operator==(const Topology& other) const;  // of figures, wherever they come from
+};
+
+// Throws std::invalid_argument naming the field that is not a figure of a network.
+void validate(const Topology& topology);
+
+// Reads and writes docs/topology.md's JSON. Errors are std::invalid_argument naming file and field.
+Topology read_topology(const std::string& path);
+Topology topology_from_json(const std::string& text, const std::string& file = "topology");
+std::string to_json(const Topology& topology);
+
+// The file in SHARDWAY_TOPOLOGY; else assumed, with LOCAL_WORLD_SIZE ranks a host, else all on one host.
+Topology default_topology();
+
+}  // namespace shardway

@@ -1,0 +1,111 @@
+#include "shardway/topology.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <stdexcept>
+
+namespace shardway {
+namespace {
+
+[[noreturn]] void refuse(const std::string& field, const std::string& why) {
+  throw std::invalid_argument("topology: " + field + " " + why);
+}
+
+void check_figure(const std::string& field, double value, bool may_be_zero) {
+  if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero)) {
+    refuse(field, "is " + std::to_string(value) + "; it must be a finite number " +
+                      (may_be_zero ? "of at least 0" : "above 0"));
+  }
+}
+
+void check_link(const std::string& field, const Link& link) {
+  check_figure(field + ".latency_us", link.latency_us, true);
+  check_figure(field + ".gib_per_s", link.gib_per_s, false);
+}
+
+int64_t local_world_size() {
+  const char* text = std::getenv("LOCAL_WORLD_SIZE");  // NOLINT(concurrency-mt-unsafe): read, never set here
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const int64_t ranks = std::strtoll(text, &end, 10);
+  if (*end != '\0' || ranks < 1) {
+    throw std::invalid_argument("topology: LOCAL_WORLD_SIZE is '" + std::string(text) +
+                                "'; it must be a number of ranks");
+  }
+  return ranks;
+}
+
+// The file is read again only when it has changed.
+Topology read_once(const std::string& path) {
+  static std::mutex mutex;
+  static std::string known_path;
+  static std::filesystem::file_time_type known_time;
+  static Topology known;
+  const std::lock_guard lock(mutex);
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(path, error);
+  if (error || path != known_path || time != known_time) {
+    known = read_topology(path);
+    known_path = path;
+    known_time = time;
+  }
+  return known;
+}
+
+}  // namespace
+
+int64_t Topology::host_of(int64_t rank) const {
+  if (!host_of_rank.empty()) {
+    if (rank >= static_cast<int64_t>(host_of_rank.size())) {
+      refuse("hosts.of_rank", "has " + std::to_string(host_of_rank.size()) + " entries and none for rank " +
+                                  std::to_string(rank));
+    }
+    return host_of_rank[static_cast<size_t>(rank)];
+  }
+  return ranks_per_host > 0 ? rank / ranks_per_host : 0;
+}
+
+const Link& Topology::link_of(const Mesh& mesh, int64_t dim) const {
+  if (!dims.empty()) {
+    if (!mesh.names().empty()) {
+      if (const auto found = dims.find(mesh.names()[static_cast<size_t>(dim)]); found != dims.end()) {
+        return found->second;
+      }
+    }
+    if (const auto found = dims.find(std::to_string(dim)); found != dims.end()) return found->second;
+  }
+  return within_host;
+}
+
+bool Topology::operator==(const Topology& other) const {
+  return base_us == other.base_us && within_host == other.within_host &&
+         between_hosts == other.between_hosts && dims == other.dims &&
+         ranks_per_host == other.ranks_per_host && host_of_rank == other.host_of_rank &&
+         copy_gib_per_s == other.copy_gib_per_s && reduce_gib_per_s == other.reduce_gib_per_s;
+}
+
+void validate(const Topology& topology) {
+  check_figure("base_us", topology.base_us, true);
+  check_link("within_host", topology.within_host);
+  check_link("between_hosts", topology.between_hosts);
+  for (const auto& [name, link] : topology.dims) check_link("dims." + name, link);
+  check_figure("copy_gib_per_s", topology.copy_gib_per_s, true);
+  check_figure("reduce_gib_per_s", topology.reduce_gib_per_s, true);
+  if (topology.ranks_per_host < 0) {
+    refuse("hosts.ranks_per_host",
+           "is " + std::to_string(topology.ranks_per_host) + "; it must be at least 1");
+  }
+  for (const int64_t host : topology.host_of_rank) {
+    if (host < 0) refuse("hosts.of_rank", "has the host " + std::to_string(host) + ", which is negative");
+  }
+}
+
+Topology default_topology() {
+  const char* path = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): as above
+  if (path != nullptr && *path != '\0') return read_once(path);
+  return {.ranks_per_host = local_world_size()};
+}
+
+}  // namespace shardway
