@@ -55,6 +55,7 @@ class Mesh {
   int64_t ndim() const { return static_cast<int64_t>(shape_.size()); }
   int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
   int64_t size(int64_t dim) const { return shape_[static_cast<size_t>(dim)]; }
+  int64_t stride(int64_t dim) const;  // positions between neighbours along a dim
 
   // Where a rank stands, as an index into ranks(); nothing when it is outside the mesh.
   std::optional<int64_t> position_of(int64_t rank) const;

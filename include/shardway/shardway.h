@@ -1,9 +1,13 @@
 // Everything that shardway offers to C++.
 #pragma once
 
+#include "shardway/collective_utils.h"
 #include "shardway/collectives.h"
 #include "shardway/group.h"
+#include "shardway/layout.h"
 #include "shardway/memory.h"
 #include "shardway/nn.h"
+#include "shardway/plan.h"
 #include "shardway/route.h"
+#include "shardway/topology.h"
 #include "shardway/version.h"

@@ -25,24 +25,21 @@ struct Collector {
   const std::vector<Cut>& cuts;
   Interval wanted;
   const Pins& pins;
-  std::vector<int64_t> indices = {};
   std::vector<OverlappingPart> found = {};
 
-  void descend(Interval whole) {
+  void descend(Interval whole, size_t depth = 0, int64_t place = 0) {
     const Interval overlap = common(whole, wanted);
     if (overlap.length() == 0) return;
-    if (indices.size() == cuts.size()) {
-      found.push_back({.indices = indices, .part = whole, .overlap = overlap});
+    if (depth == cuts.size()) {
+      found.push_back({.place = place, .part = whole, .overlap = overlap});
       return;
     }
-    const Cut& cut = cuts[indices.size()];
+    const Cut& cut = cuts[depth];
     PartRange range = parts_near(cut, whole, overlap);
     const int64_t pin = pins[static_cast<size_t>(cut.mesh_dim)];
     if (pin != kAnyIndex) range = {std::max(range.first, pin), std::min(range.last, pin)};
     for (int64_t i = range.first; i <= range.last; ++i) {
-      indices.push_back(i);
-      descend(cut.part(whole, i));
-      indices.pop_back();
+      descend(cut.part(whole, i), depth + 1, place + i * cut.stride);
     }
   }
 };
@@ -58,7 +55,9 @@ std::vector<int64_t> bounds_of(const std::vector<int64_t>& sizes) {
 std::vector<Cut> cuts_of(const Layout& layout, int64_t tensor_dim) {
   std::vector<Cut> cuts;
   for (const int64_t mesh_dim : layout.order()[static_cast<size_t>(tensor_dim)]) {
-    Cut cut{.mesh_dim = mesh_dim, .parts = layout.mesh().size(mesh_dim)};
+    Cut cut{.mesh_dim = mesh_dim,
+            .parts = layout.mesh().size(mesh_dim),
+            .stride = layout.mesh().stride(mesh_dim)};
     const Placement& placement = layout.placements()[static_cast<size_t>(mesh_dim)];
     if (placement.is_ragged()) cut.bounds = bounds_of(placement.sizes);
     cuts.push_back(std::move(cut));

@@ -33,6 +33,7 @@ inline Interval chunk_of(Interval whole, int64_t parts, int64_t index) {
 struct Cut {
   int64_t mesh_dim = 0;
   int64_t parts = 1;
+  int64_t stride = 1;                // positions of the mesh from one part to the next
   std::vector<int64_t> bounds = {};  // parts + 1 of them when ragged
 
   Interval part(Interval whole, int64_t index) const {
@@ -50,9 +51,10 @@ std::vector<Cut> cuts_of(const Layout& layout, int64_t tensor_dim);
 // What the cuts leave to a coordinate of the mesh.
 Interval interval_at(int64_t length, const std::vector<Cut>& cuts, const std::vector<int64_t>& coordinate);
 
-// A part that overlaps some interval: its index along each cut, and what is common to both.
+// A part that overlaps some interval: the positions that its indices along the cuts make, and what is common
+// to both.
 struct OverlappingPart {
-  std::vector<int64_t> indices = {};
+  int64_t place = 0;
   Interval part = {};
   Interval overlap = {};
 };

@@ -10,26 +10,17 @@ namespace shardway {
 namespace {
 
 using Coordinate = std::vector<int64_t>;
-
-int64_t position_at(const Mesh& mesh, const Coordinate& coordinate) {
-  int64_t position = 0;
-  for (size_t d = 0; d < coordinate.size(); ++d) position = position * mesh.shape()[d] + coordinate[d];
-  return position;
-}
+using Dims = std::vector<int64_t>;
 
 // The parts of the other layout that overlap this rank's box, per tensor dim.
-struct Overlaps {
-  std::vector<std::vector<Cut>> cuts = {};
-  std::vector<std::vector<OverlappingPart>> parts = {};
-};
+using Overlaps = std::vector<std::vector<OverlappingPart>>;
 
 Overlaps overlaps_with(const Layout& other, const Box& mine, const Pins& pins) {
   Overlaps result;
   for (int64_t dim = 0; dim < other.ndim(); ++dim) {
     const auto d = static_cast<size_t>(dim);
-    result.cuts.push_back(cuts_of(other, dim));
-    result.parts.push_back(overlapping_parts(other.shape()[d], result.cuts.back(),
-                                             {mine.offset[d], mine.offset[d] + mine.extent[d]}, pins));
+    result.push_back(overlapping_parts(other.shape()[d], cuts_of(other, dim),
+                                       {mine.offset[d], mine.offset[d] + mine.extent[d]}, pins));
   }
   return result;
 }
@@ -39,13 +30,13 @@ using Choice = std::vector<const OverlappingPart*>;
 // Calls `visit` with every choice of one part per tensor dim.
 template <class Visit>
 void for_each_choice(const Overlaps& overlaps, const Visit& visit) {
-  Choice choice(overlaps.parts.size());
+  Choice choice(overlaps.size());
   const auto descend = [&](const auto& self, size_t depth) -> void {
     if (depth == choice.size()) {
       visit(choice);
       return;
     }
-    for (const OverlappingPart& part : overlaps.parts[depth]) {
+    for (const OverlappingPart& part : overlaps[depth]) {
       choice[depth] = &part;
       self(self, depth + 1);
     }
@@ -53,39 +44,42 @@ void for_each_choice(const Overlaps& overlaps, const Visit& visit) {
   descend(descend, 0);
 }
 
-// Calls `visit` with every coordinate that has the choice's indices where the layout shards, any index on
-// `free_dims`, and otherwise those given.
-template <class Visit>
-void for_each_holder(const Mesh& mesh, const Overlaps& overlaps, const Choice& choice, Coordinate coordinate,
-                     const std::vector<int64_t>& free_dims, const Visit& visit) {
-  for (size_t d = 0; d < choice.size(); ++d) {
-    for (size_t i = 0; i < overlaps.cuts[d].size(); ++i) {
-      coordinate[static_cast<size_t>(overlaps.cuts[d][i].mesh_dim)] = choice[d]->indices[i];
+// The positions that differ from the first in some dims alone, as distances from it.
+std::vector<int64_t> distances_along(const Mesh& mesh, const std::vector<int64_t>& dims) {
+  std::vector<int64_t> distances{0};
+  for (const int64_t dim : dims) {
+    const size_t known = distances.size();
+    for (int64_t i = 1; i < mesh.size(dim); ++i) {
+      for (size_t k = 0; k < known; ++k) distances.push_back(distances[k] + i * mesh.stride(dim));
     }
   }
-  const auto descend = [&](const auto& self, size_t depth) -> void {
-    if (depth == free_dims.size()) {
-      visit(position_at(mesh, coordinate));
-      return;
-    }
-    for (int64_t i = 0; i < mesh.size(free_dims[depth]); ++i) {
-      coordinate[static_cast<size_t>(free_dims[depth])] = i;
-      self(self, depth + 1);
-    }
-  };
-  descend(descend, 0);
+  return distances;
+}
+
+// The position that a coordinate makes on some dims, the others at 0.
+int64_t position_along(const Mesh& mesh, const Coordinate& coordinate, const std::vector<int64_t>& dims) {
+  int64_t position = 0;
+  for (const int64_t dim : dims) position += coordinate[static_cast<size_t>(dim)] * mesh.stride(dim);
+  return position;
+}
+
+int64_t place_of(const Choice& choice) {
+  int64_t place = 0;
+  for (const OverlappingPart* part : choice) place += part->place;
+  return place;
 }
 
 // The box that is common to this rank's and the chosen parts, seen from both sides.
 Move move_of(int64_t peer, const Choice& choice, const Box& mine) {
-  Move move{.peer = peer};
-  for (size_t d = 0; d < choice.size(); ++d) {
+  const size_t dims = choice.size();
+  Move move{.peer = peer, .mine = {Dims(dims), Dims(dims)}, .theirs = {Dims(dims), Dims(dims)}};
+  for (size_t d = 0; d < dims; ++d) {
     const Interval overlap = choice[d]->overlap;
-    move.mine.offset.push_back(overlap.begin - mine.offset[d]);
-    move.theirs.offset.push_back(overlap.begin - choice[d]->part.begin);
-    move.mine.extent.push_back(overlap.length());
+    move.mine.offset[d] = overlap.begin - mine.offset[d];
+    move.theirs.offset[d] = overlap.begin - choice[d]->part.begin;
+    move.mine.extent[d] = overlap.length();
+    move.theirs.extent[d] = overlap.length();
   }
-  move.theirs.extent = move.mine.extent;
   return move;
 }
 
@@ -95,15 +89,17 @@ void sort_by_peer(std::vector<Move>& moves) {
 }
 
 std::vector<Move> pulls_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
+  const Mesh& mesh = from.mesh();
   const Box mine = to.box_at(position);
-  const Overlaps overlaps =
-      overlaps_with(from, mine, Pins(static_cast<size_t>(from.mesh().ndim()), kAnyIndex));
-  const Coordinate home = passage.home_of(from, to, position);
+  const Overlaps overlaps = overlaps_with(from, mine, Pins(static_cast<size_t>(mesh.ndim()), kAnyIndex));
+  const int64_t home = position_along(mesh, passage.home_of(from, to, position), passage.fixed);
+  const std::vector<int64_t> addends = distances_along(mesh, passage.resolved);
   std::vector<Move> pulls;
   for_each_choice(overlaps, [&](const Choice& choice) {
-    for_each_holder(from.mesh(), overlaps, choice, home, passage.resolved, [&](int64_t holder) {
-      pulls.push_back(move_of(from.mesh().ranks()[static_cast<size_t>(holder)], choice, mine));
-    });
+    const int64_t first = home + place_of(choice);
+    for (const int64_t distance : addends) {
+      pulls.push_back(move_of(mesh.ranks()[static_cast<size_t>(first + distance)], choice, mine));
+    }
   });
   sort_by_peer(pulls);
   return pulls;
@@ -111,14 +107,17 @@ std::vector<Move> pulls_of(const Layout& from, const Layout& to, const Passage& 
 
 // On one mesh the fixed dims pin where a receiver stands; across meshes each receiver's home is compared.
 std::vector<Move> pushes_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
+  const Mesh& mesh = to.mesh();
   const Coordinate here = from.mesh().coordinate_at(position);
-  Pins pins(static_cast<size_t>(to.mesh().ndim()), kAnyIndex);
+  Pins pins(static_cast<size_t>(mesh.ndim()), kAnyIndex);
   if (passage.is_same_mesh) {
     for (const int64_t dim : passage.fixed) pins[static_cast<size_t>(dim)] = here[static_cast<size_t>(dim)];
   }
   std::vector<int64_t> free_dims;
-  for (size_t m = 0; m < pins.size(); ++m) {
-    if (!to.placements()[m].is_shard() && pins[m] == kAnyIndex) free_dims.push_back(static_cast<int64_t>(m));
+  std::vector<int64_t> pinned_dims;
+  for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
+    if (to.placements()[static_cast<size_t>(dim)].is_shard()) continue;
+    (pins[static_cast<size_t>(dim)] == kAnyIndex ? free_dims : pinned_dims).push_back(dim);
   }
   const auto is_home = [&](int64_t receiver) {
     if (passage.is_same_mesh) return true;
@@ -128,13 +127,15 @@ std::vector<Move> pushes_of(const Layout& from, const Layout& to, const Passage&
     });
   };
   const Box mine = from.box_at(position);
-  const Overlaps overlaps = overlaps_with(to, mine, pins);
+  const int64_t pinned = position_along(mesh, pins, pinned_dims);
+  const std::vector<int64_t> copies = distances_along(mesh, free_dims);
   std::vector<Move> pushes;
-  for_each_choice(overlaps, [&](const Choice& choice) {
-    for_each_holder(to.mesh(), overlaps, choice, pins, free_dims, [&](int64_t receiver) {
-      if (!is_home(receiver)) return;
-      pushes.push_back(move_of(to.mesh().ranks()[static_cast<size_t>(receiver)], choice, mine));
-    });
+  for_each_choice(overlaps_with(to, mine, pins), [&](const Choice& choice) {
+    const int64_t first = pinned + place_of(choice);
+    for (const int64_t distance : copies) {
+      if (!is_home(first + distance)) continue;
+      pushes.push_back(move_of(mesh.ranks()[static_cast<size_t>(first + distance)], choice, mine));
+    }
   });
   sort_by_peer(pushes);
   return pushes;

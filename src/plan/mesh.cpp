@@ -106,6 +106,12 @@ std::vector<int64_t> Mesh::coordinate_at(int64_t position) const {
   return coordinate;
 }
 
+int64_t Mesh::stride(int64_t dim) const {
+  int64_t stride = 1;
+  for (int64_t inner = dim + 1; inner < ndim(); ++inner) stride *= size(inner);
+  return stride;
+}
+
 int64_t Mesh::dim_named(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {

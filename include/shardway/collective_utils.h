@@ -1,0 +1,45 @@
+// The cost functions of PyTorch's DTensor collective utilities, by their names, in two versions: `seed_004`
+// is the text that shardway began from, `torch_2_13` is torch 2.13.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shardway/plan.h"
+
+namespace shardway::collective_utils {
+
+// Per mesh dim its ranks, GiB/s and latency in microseconds.
+struct MeshTopoInfo {
+  std::vector<int64_t> mesh_dim_devices = {};
+  std::vector<double> mesh_dim_bandwidth = {};
+  std::vector<double> mesh_dim_latency = {};
+
+  // The assumed figures: from the innermost dim outward, a dim is between hosts once the product of ranks
+  // exceeds `devices_per_host` (0: one host).
+  static MeshTopoInfo build_from_mesh(const Mesh& mesh, int64_t devices_per_host = 0);
+
+  // The same rule with a topology's figures; links given for a mesh dim by name or number stand.
+  static MeshTopoInfo build_from_mesh(const Mesh& mesh, const Topology& topology);
+};
+
+int64_t spec_to_bytes(const Layout& layout);  // of the whole tensor
+
+double allgather_cost(double bytes_gb, const MeshTopoInfo& topo, int64_t mesh_dim);
+double reduce_scatter_cost(double bytes_gb, const MeshTopoInfo& topo, int64_t mesh_dim);
+double allreduce_cost(double bytes_gb, const MeshTopoInfo& topo, int64_t mesh_dim,
+                      Rules rules = Rules::torch_2_13);
+
+double redistribute_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo,
+                         Rules rules = Rules::torch_2_13);
+
+// The layouts that DTensor's default planner passes through, both ends among them.
+std::vector<Layout> greedy_layouts(const Layout& from, const Layout& to);
+
+// Those of the cheapest path among DTensor's steps at its prices.
+std::vector<Layout> min_cost_layouts(const Layout& from, const Layout& to, const MeshTopoInfo& topo);
+
+// The price of one such step: the two differ in one mesh dim.
+double one_step_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo);
+
+}  // namespace shardway::collective_utils

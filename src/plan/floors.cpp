@@ -1,0 +1,269 @@
+#include "plan/floors.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace shardway {
+namespace {
+
+constexpr size_t kFewRanks = 64;
+
+// What two boxes of two arrays have in common.
+double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b, size_t dims) {
+  double common = 1;
+  for (size_t d = 0; d < dims; ++d) {
+    const double begin = std::max(a.begin_of(d)[at_a], b.begin_of(d)[at_b]);
+    const double end = std::min(a.end_of(d)[at_a], b.end_of(d)[at_b]);
+    common *= std::max(0.0, end - begin);
+  }
+  return common;
+}
+
+// The most that one rank of the source can hold of one box of the target.
+double most_from_one(const Exchange& exchange) {
+  const double* there = exchange.senders.longest(exchange.from);
+  const double* here = exchange.receivers.longest(exchange.to);
+  double most = 1;
+  for (size_t d = 0; d < exchange.senders.shape().size(); ++d) most *= std::min(there[d], here[d]);
+  return most;
+}
+
+double peers_for(double elements, double most_from_one) {
+  return elements <= 0 ? 0 : std::ceil(elements / most_from_one);
+}
+
+// Where a floor is the price itself, it is so to the femtosecond; elsewhere no rounding lifts it above.
+Femtoseconds rounded_down(double us) { return to_femtoseconds(us - std::max(1e-11, us * 1e-15)); }
+
+}  // namespace
+
+Floors::Floors(const Network& network, int64_t item_bytes)
+    : network_(network), item_(static_cast<double>(item_bytes)) {
+  const Link& border = network.border();
+  const Link& inside = network.quickest_inside();
+  has_border_ = network.host_block() > 0 && border.latency_us >= inside.latency_us &&
+                border.gib_per_s <= inside.gib_per_s;
+  inside_ = has_border_ ? inside : network.quickest();
+  least_ = rounded_down(inside_.latency_us + network.base_us());
+  if (!network.is_one_mesh() || network.ranks() <= kFewRanks) return;
+  // Evenly, and at an odd stride, so that all coordinates differ.
+  for (size_t i = 0; i < kFewRanks; ++i)
+    sample_.push_back((i * (network.ranks() / kFewRanks + 1)) % network.ranks());
+  sample_.push_back(network.ranks() - 1);
+}
+
+double Floors::us_of(const Received& received) const {
+  double us = received.peers_inside * inside_.latency_us;
+  us += us_for(received.inside * item_, inside_);
+  if (received.over_border > 0) {
+    us += received.peers_over_border * network_.border().latency_us;
+    us += us_for(received.over_border * item_, network_.border());
+  }
+  return us + network_.base_us();
+}
+
+Femtoseconds Floors::floor_of(const Received& received) const { return rounded_down(us_of(received)); }
+
+// A rank that needs what began on `origins` other ranks: in steps with k1, k2, … peers at most, it can have
+// heard of (1 + k1)(1 + k2)… ranks, itself among them.
+Femtoseconds Floors::floor_of_reach(double origins) {
+  const auto index = static_cast<size_t>(origins);
+  if (reach_floors_.size() <= index) reach_floors_.resize(index + 1, -1);
+  Femtoseconds& known = reach_floors_[index];
+  if (known >= 0) return known;
+  double least_us = network_.base_us() + origins * inside_.latency_us;
+  for (double steps = 2; steps <= 12; ++steps) {
+    const double peers = std::max(1.0, std::pow(origins + 1, 1 / steps) - 1);
+    least_us = std::min(least_us, steps * (network_.base_us() + peers * inside_.latency_us));
+  }
+  return known = rounded_down(least_us);
+}
+
+// The largest box, of which its rank holds no more than any other can.
+Femtoseconds Floors::rough_floor_of_step(const Exchange& exchange) const {
+  const double most = most_from_one(exchange);
+  const double missing =
+      exchange.senders.ranks_along(exchange.resolved) * exchange.receivers.largest_volume(exchange.to) - most;
+  return missing <= 0 ? 0 : floor_of({.inside = missing, .peers_inside = peers_for(missing, most)});
+}
+
+Femtoseconds Floors::rough_floor_of_path(const Exchange& exchange) {
+  const double most = most_from_one(exchange);
+  const double largest = exchange.receivers.largest_volume(exchange.to);
+  const double addends = exchange.senders.ranks_along(exchange.resolved);
+  const double received = addends > 1 ? largest : largest - most;
+  if (received <= 0) return 0;
+  return std::max(
+      floor_of({.inside = received, .peers_inside = 1}),
+      floor_of_reach(addends > 1 ? addends * peers_for(largest, most) - 1 : peers_for(received, most)));
+}
+
+Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
+  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  const double addends = exchange.senders.ranks_along(exchange.resolved);
+  const double addends_inside =
+      has_border_ ? addends / hosts_along(exchange.senders, exchange.resolved) : addends;
+  const double most = most_from_one(exchange);
+  find_held(exchange);
+  double highest_us = 0;
+  double missing_most = 0;
+  for (size_t i = 0; i < held_.size(); ++i) {
+    const size_t r = sample_.empty() ? i : sample_[i];
+    const double missing = addends * here.volumes[r] - held_[i];
+    if (missing <= 0 || (!has_border_ && missing <= missing_most)) continue;
+    missing_most = missing;
+    const double over_border =
+        has_border_ ? std::max(0.0, addends * here.volumes[r] - addends_inside * held_by_host(exchange, r))
+                    : 0;
+    const double inside = missing - over_border;
+    highest_us = std::max(highest_us, us_of({.inside = inside,
+                                             .over_border = over_border,
+                                             .peers_inside = peers_for(inside, most),
+                                             .peers_over_border = peers_for(over_border, most)}));
+  }
+  return highest_us > 0 ? rounded_down(highest_us) : 0;
+}
+
+Femtoseconds Floors::floor_of_all_reduce(const Terrain& terrain, size_t state, DimMask dims) const {
+  const double members = terrain.ranks_along(dims);
+  const double volume = terrain.largest_volume(state);
+  if (members == 1 || volume == 0) return 0;
+  const double peers = std::min(members, volume) - 1;
+  return floor_of({.inside = 2 * volume * (1 - 1 / members), .peers_inside = 2 * peers});
+}
+
+Femtoseconds Floors::floor_of_path(const Exchange& exchange, double stays) {
+  const double addends = exchange.senders.ranks_along(exchange.resolved);
+  return addends == 1 ? floor_of_copies(exchange) : floor_of_sums(exchange, addends, stays);
+}
+
+Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
+  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  find_held(exchange);
+  double most_missing = 0;
+  for (size_t i = 0; i < held_.size(); ++i) {
+    most_missing = std::max(most_missing, here.volumes[sample_.empty() ? i : sample_[i]] - held_[i]);
+  }
+  if (most_missing == 0) return 0;
+  Femtoseconds highest = std::max(floor_of({.inside = most_missing, .peers_inside = 1}),
+                                  floor_of_reach(peers_for(most_missing, most_from_one(exchange))));
+  if (!has_border_) return highest;
+  // The ranks of a host share what comes over its border: the busiest costs no less than their mean.
+  const auto block = static_cast<size_t>(network_.host_block());
+  const auto ranks = static_cast<double>(block);
+  for (size_t host = 0; host < hosts_looked_at(here.positions); ++host) {
+    double in_all = 0;
+    for (size_t r = host * block; r < (host + 1) * block; ++r)
+      in_all += here.volumes[r] - held_at(exchange, r);
+    if (in_all == 0) continue;
+    const Reach& wanted = exchange.receivers.reach(exchange.to, block, host);
+    const double over_border =
+        wanted.volume - common_volume(exchange.senders.reach(exchange.from, block, host), wanted);
+    highest = std::max(highest, floor_of({.inside = std::max(0.0, in_all - over_border) / ranks,
+                                          .over_border = over_border / ranks}));
+  }
+  return highest;
+}
+
+// Of addends on n ranks each element needs n - 1 messages before some rank has the sum, or n where no rank
+// that holds an addend shall hold the sum, and one more for every other rank that shall. The same holds for
+// hosts and the messages over their borders.
+Femtoseconds Floors::floor_of_sums(const Exchange& exchange, double addends, double stays) {
+  const double largest = exchange.receivers.largest_volume(exchange.to);
+  double elements = stays;
+  for (const int64_t length : exchange.receivers.shape()) elements *= static_cast<double>(length);
+  if (elements == 0) return 0;
+  const double in_all = elements * (addends - 2) + exchange.receivers.bounds(exchange.to).total_volume +
+                        elements - stays * elements_at_home(exchange);
+  double over_border = 0;
+  const double hosts = has_border_ ? hosts_along(exchange.senders, exchange.resolved) : 1;
+  if (hosts > 1) {
+    // Of the mesh dims that the target does not cut, an addend's own hold every element on each coordinate.
+    const double holding =
+        hosts_along(exchange.receivers, exchange.resolved & ~exchange.receivers.state(exchange.to).sharded);
+    over_border = elements * (hosts + holding - 2);
+  }
+  const auto ranks = static_cast<double>(network_.ranks());
+  const Femtoseconds mean =
+      floor_of({.inside = std::max(0.0, in_all - over_border) / ranks, .over_border = over_border / ranks});
+  const Femtoseconds worst = floor_of({.inside = largest, .peers_inside = 1});
+  return std::max({mean, worst, floor_of_reach(addends * peers_for(largest, most_from_one(exchange)) - 1)});
+}
+
+// The elements that some rank holds before and after; every rank that does counts them once for each
+// coordinate of the dims that cut in neither.
+double Floors::elements_at_home(const Exchange& exchange) {
+  double elements = 1;
+  for (const int64_t length : exchange.receivers.shape()) elements *= static_cast<double>(length);
+  if (!network_.is_one_mesh() || !sample_.empty()) return elements;
+  find_held(exchange);
+  const DimMask cutting =
+      exchange.senders.state(exchange.from).sharded | exchange.receivers.state(exchange.to).sharded;
+  double held = 0;
+  for (const double volume : held_) held += volume;
+  return held / exchange.senders.ranks_along(~cutting);
+}
+
+void Floors::find_held(const Exchange& exchange) {
+  const Bounds& there = exchange.senders.bounds(exchange.from);
+  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  if (!network_.is_one_mesh() || !sample_.empty()) {
+    held_.resize(sample_.empty() ? here.positions : sample_.size());
+    for (size_t i = 0; i < held_.size(); ++i) held_[i] = held_at(exchange, sample_.empty() ? i : sample_[i]);
+    return;
+  }
+  held_.assign(here.positions, 1);
+  double* held = held_.data();
+  for (size_t d = 0; d < exchange.senders.shape().size(); ++d) {
+    const double* begin_there = there.begin_of(d);
+    const double* begin_here = here.begin_of(d);
+    const double* end_there = there.end_of(d);
+    const double* end_here = here.end_of(d);
+    for (size_t r = 0; r < here.positions; ++r) {
+      const double begin = begin_there[r] > begin_here[r] ? begin_there[r] : begin_here[r];
+      const double end = end_there[r] < end_here[r] ? end_there[r] : end_here[r];
+      held[r] *= end > begin ? end - begin : 0.0;
+    }
+  }
+}
+
+double Floors::held_at(const Exchange& exchange, size_t position) const {
+  const int64_t own = network_.own_sender(position);
+  if (own < 0) return 0;
+  return common_volume(exchange.senders.bounds(exchange.from), static_cast<size_t>(own),
+                       exchange.receivers.bounds(exchange.to), position, exchange.senders.shape().size());
+}
+
+size_t Floors::hosts_looked_at(size_t positions) const {
+  constexpr size_t kMostHosts = 8;
+  return std::min(kMostHosts, positions / static_cast<size_t>(network_.host_block()));
+}
+
+// Of the box of a receiver, what the ranks of its host hold together, of each element once.
+double Floors::held_by_host(const Exchange& exchange, size_t position) const {
+  const auto block = static_cast<size_t>(network_.host_block());
+  const Reach& reach = exchange.senders.reach(exchange.from, block, position / block);
+  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  double volume = 1;
+  for (size_t d = 0; d < reach.spans.size(); ++d) {
+    double length = 0;
+    for (const Reach::Span& span : reach.spans[d]) {
+      length += std::max(0.0, std::min(span.end, here.end_of(d)[position]) -
+                                  std::max(span.begin, here.begin_of(d)[position]));
+    }
+    volume *= length;
+  }
+  return volume;
+}
+
+double Floors::hosts_along(const Terrain& terrain, DimMask dims) const {
+  int64_t hosts = 1;
+  for (size_t m = 0; m < terrain.mesh_dims(); ++m) {
+    if (!has(dims, m)) continue;
+    const int64_t size = terrain.mesh_shape()[m];
+    hosts *= size / std::clamp<int64_t>(network_.host_block() / terrain.stride(m), 1, size);
+  }
+  return static_cast<double>(hosts);
+}
+
+}  // namespace shardway

@@ -1,0 +1,45 @@
+// What every rank sends and receives in a direct exchange between two states, by link level.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/network.h"
+#include "plan/terrain.h"
+
+namespace shardway {
+
+// Counts of elements and peers, [rank][level]; ranks as the network numbers them.
+struct Loads {
+  size_t levels = 0;
+  std::vector<double> sent = {};
+  std::vector<double> received = {};
+  std::vector<int32_t> sent_to = {};
+  std::vector<int32_t> received_from = {};
+  std::vector<double> copied = {};    // [rank]: elements that a rank takes from itself
+  std::vector<double> combined = {};  // [rank]: addends that a rank reads, its own among them
+
+  void reset(size_t ranks, size_t level_count);
+};
+
+// A direct exchange: from a state of one terrain to one of another or the same; the addends of `resolved`
+// mesh dims are combined.
+struct Exchange {
+  const Terrain& senders;
+  size_t from;
+  const Terrain& receivers;
+  size_t to;
+  DimMask resolved;
+};
+
+// Pair by pair: for any meshes and hosts. `loads` is only written; reusing it saves allocations.
+void count_pairs(const Exchange& exchange, const Network& network, Loads& loads);
+
+// Ring by ring, without looking at pairs: on one mesh whose hosts lie in blocks. Overlaps of boxes are
+// products of overlaps along each tensor dim, and so are their sums over a block of ranks.
+void count_rings(const Exchange& exchange, const Network& network, Loads& loads);
+
+// Whichever is quicker.
+void count(const Exchange& exchange, const Network& network, Loads& loads);
+
+}  // namespace shardway

@@ -1,0 +1,137 @@
+// What every rank, and every block of ranks, holds in a state.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "plan/terrain.h"
+
+namespace shardway {
+
+void Terrain::find_longest() {
+  longest_.assign(states_.size() * shape_.size(), 0);
+  largest_volumes_.assign(states_.size(), 1);
+  for (size_t index = 0; index < states_.size(); ++index) {
+    const State& state = states_[index];
+    double* longest = longest_.data() + index * shape_.size();
+    std::copy(shape_.begin(), shape_.end(), longest);
+    // The first part of a balanced cut is the longest; a ragged cut is the outermost and says its sizes.
+    for (size_t m = 0; m < mesh_shape_.size(); ++m) {
+      const int8_t ragged = state.roles[m].ragged;
+      if (ragged < 0) continue;
+      const std::vector<int64_t>& sizes = ragged_[static_cast<size_t>(ragged)].placement.sizes;
+      longest[state.roles[m].tensor_dim] = static_cast<double>(*std::max_element(sizes.begin(), sizes.end()));
+    }
+    for (size_t m = 0; m < mesh_shape_.size(); ++m) {
+      if (state.roles[m].tensor_dim < 0 || state.roles[m].ragged >= 0) continue;
+      double& length = longest[state.roles[m].tensor_dim];
+      length = std::ceil(length / static_cast<double>(mesh_shape_[m]));
+    }
+    for (size_t d = 0; d < shape_.size(); ++d) largest_volumes_[index] *= longest[d];
+  }
+}
+
+Cut Terrain::cut_of(const State& state, size_t mesh_dim) const {
+  Cut cut{.mesh_dim = static_cast<int64_t>(mesh_dim), .parts = mesh_shape_[mesh_dim]};
+  const int8_t ragged = state.roles[mesh_dim].ragged;
+  if (ragged >= 0) cut.bounds = bounds_of(ragged_[static_cast<size_t>(ragged)].placement.sizes);
+  return cut;
+}
+
+bool Terrain::covers(size_t from, size_t to) const {
+  for (size_t d = 0; d < shape_.size(); ++d) {
+    if (longest(from)[d] < longest(to)[d] && largest_volume(to) > 0) return false;
+  }
+  const Bounds& a = bounds(from);
+  const Bounds& b = bounds(to);
+  for (size_t p = positions_; p-- > 0;) {  // where parts are empty, they are so at the end
+    if (b.volumes[p] == 0) continue;
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      if (b.begin_of(d)[p] < a.begin_of(d)[p] || b.end_of(d)[p] > a.end_of(d)[p]) return false;
+    }
+  }
+  return true;
+}
+
+const Bounds& Terrain::bounds(size_t index) const {
+  if (!bounds_[index]) bounds_[index] = std::make_unique<Bounds>(compute(states_[index]));
+  return *bounds_[index];
+}
+
+const Reach& Terrain::reach(size_t index, size_t block, size_t number) const {
+  auto& reaches = reaches_[block];
+  if (reaches.empty()) reaches.resize(states_.size());
+  if (reaches[index].empty()) reaches[index].resize(positions_ / block);
+  auto& reach = reaches[index][number];
+  if (!reach) reach = std::make_unique<Reach>(compute_reach(index, block, number));
+  return *reach;
+}
+
+Reach Terrain::compute_reach(size_t index, size_t block, size_t number) const {
+  const Bounds& bounds = this->bounds(index);
+  Reach reach;
+  for (size_t d = 0; d < shape_.size(); ++d) {
+    std::vector<Reach::Span> spans;
+    for (size_t p = number * block; p < (number + 1) * block; ++p) {
+      if (bounds.volumes[p] > 0) spans.push_back({bounds.begin_of(d)[p], bounds.end_of(d)[p]});
+    }
+    std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    std::vector<Reach::Span> merged;
+    double length = 0;
+    for (const Reach::Span& span : spans) {
+      if (merged.empty() || merged.back().end < span.begin) {
+        merged.push_back(span);
+        length += span.end - span.begin;
+      } else if (merged.back().end < span.end) {
+        length += span.end - merged.back().end;
+        merged.back().end = span.end;
+      }
+    }
+    reach.volume *= length;
+    reach.spans.push_back(std::move(merged));
+  }
+  return reach;
+}
+
+double common_volume(const Reach& a, const Reach& b) {
+  double volume = 1;
+  for (size_t d = 0; d < a.spans.size(); ++d) {
+    double length = 0;
+    for (const Reach::Span& x : a.spans[d]) {
+      for (const Reach::Span& y : b.spans[d]) {
+        length += std::max(0.0, std::min(x.end, y.end) - std::max(x.begin, y.begin));
+      }
+    }
+    volume *= length;
+  }
+  return volume;
+}
+
+Bounds Terrain::compute(const State& state) const {
+  Bounds bounds{.positions = positions_};
+  bounds.begins.assign(shape_.size() * positions_, 0);
+  bounds.ends.resize(shape_.size() * positions_);
+  bounds.volumes.assign(positions_, 1);
+  for (size_t d = 0; d < shape_.size(); ++d) {
+    double* begin = bounds.begins.data() + d * positions_;
+    double* end = bounds.ends.data() + d * positions_;
+    std::fill(end, end + positions_, static_cast<double>(shape_[d]));
+    for (size_t place = 0; place < mesh_shape_.size(); ++place) {
+      for (size_t m = 0; m < mesh_shape_.size(); ++m) {
+        const State::Role& role = state.roles[m];
+        if (role.tensor_dim != static_cast<int8_t>(d) || role.place != place) continue;
+        const Cut cut = cut_of(state, m);
+        for (size_t p = 0; p < positions_; ++p) {
+          const Interval whole{static_cast<int64_t>(begin[p]), static_cast<int64_t>(end[p])};
+          const Interval part = cut.part(whole, coordinate(m, p));
+          begin[p] = static_cast<double>(part.begin);
+          end[p] = static_cast<double>(part.end);
+        }
+      }
+    }
+    for (size_t p = 0; p < positions_; ++p) bounds.volumes[p] *= end[p] - begin[p];
+  }
+  bounds.total_volume = std::accumulate(bounds.volumes.begin(), bounds.volumes.end(), 0.0);
+  return bounds;
+}
+
+}  // namespace shardway
