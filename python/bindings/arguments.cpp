@@ -6,28 +6,15 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "ops/arguments.h"
+#include "values.h"
 
 namespace shardway::python {
 namespace {
-
-std::string text_of(const py::handle& value) { return py::repr(value).cast<std::string>(); }
-
-std::string type_name(const py::handle& value) {
-  return py::str(py::type::of(value).attr("__name__")).cast<std::string>();
-}
 
 std::string read_word(const char* name, const py::handle& value) {
   if (!py::isinstance<py::str>(value))
     throw BadArgument(c10::str(name, "=", text_of(value), " is no string"));
   return value.cast<std::string>();
-}
-
-std::optional<int64_t> integer_in(const py::handle& value) {
-  if (py::isinstance<py::bool_>(value) || PyIndex_Check(value.ptr()) == 0) return std::nullopt;
-  const Py_ssize_t number = PyNumber_AsSsize_t(value.ptr(), PyExc_OverflowError);
-  if (number != -1 || PyErr_Occurred() == nullptr) return number;
-  PyErr_Clear();
-  return std::nullopt;
 }
 
 Sizes read_size_tensor(const char* name, const at::Tensor& sizes) {

@@ -1,11 +1,15 @@
 // One function per public header: it adds that header's names to the module.
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
+#include <pybind11/pybind11.h>
 
 namespace shardway::python {
 
+void bind_collective_utils(pybind11::module_& module);
 void bind_collectives(pybind11::module_& module);
+void bind_layout(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
+void bind_plan(pybind11::module_& module);
+void bind_topology(pybind11::module_& module);
 
 }  // namespace shardway::python

@@ -5,4 +5,8 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = shardway::version();
   shardway::python::bind_collectives(module);
   shardway::python::bind_memory(module);
+  shardway::python::bind_layout(module);
+  shardway::python::bind_topology(module);
+  shardway::python::bind_plan(module);
+  shardway::python::bind_collective_utils(module);
 }

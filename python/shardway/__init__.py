@@ -10,7 +10,22 @@ if torch.__version__.split("+")[0] != TORCH_VERSION.split("+")[0]:
         f"install that torch, or build shardway again with pip install --no-build-isolation"
     )
 
-from shardway._C import RaggedHandle, TensorHandle, __version__
+from shardway._C import (
+    Alternative,
+    Layout,
+    Link,
+    Mesh,
+    Partial,
+    Placement,
+    Plan,
+    RaggedHandle,
+    Replicate,
+    Shard,
+    Step,
+    TensorHandle,
+    Topology,
+    __version__,
+)
 from shardway._collectives import (
     all_gather_v,
     all_to_all_v,
@@ -20,17 +35,33 @@ from shardway._collectives import (
 )
 from shardway._memory import empty_cache, memory_stats
 from shardway._modules import AllGather
+from shardway._plan import clear_plans, draw, plan, redistribute_cost
 
 __all__ = [
     "AllGather",
+    "Alternative",
+    "Layout",
+    "Link",
+    "Mesh",
+    "Partial",
+    "Placement",
+    "Plan",
     "RaggedHandle",
+    "Replicate",
+    "Shard",
+    "Step",
     "TensorHandle",
+    "Topology",
     "__version__",
     "all_gather_v",
     "all_to_all_v",
+    "clear_plans",
+    "draw",
     "empty_cache",
     "gather_sizes",
     "memory_stats",
+    "plan",
+    "redistribute_cost",
     "reduce_scatter_v",
     "split_by_rank",
 ]

@@ -1,0 +1,168 @@
+// shardway/plan.h for Python: see python/shardway/_C.pyi.
+#include "shardway/plan.h"
+
+#include <pybind11/stl.h>
+
+#include <cstdio>
+#include <stdexcept>
+
+#include "bindings.h"
+#include "values.h"
+
+namespace shardway::python {
+namespace {
+
+PlanOptions read_options(const py::handle& topology, const py::handle& max_bytes, const py::handle& rules) {
+  PlanOptions options{.rules = rules_from_name(read_text("plan: rules", rules))};
+  if (!topology.is_none()) {
+    if (!py::isinstance<Topology>(topology)) {
+      throw std::invalid_argument("plan: topology=" + text_of(topology) + " is no Topology");
+    }
+    options.topology = topology.cast<Topology>();
+  }
+  if (!max_bytes.is_none()) options.max_bytes = read_int("plan: max_bytes", max_bytes);
+  return options;
+}
+
+std::shared_ptr<Plan> plan_of(const py::object& from, const py::object& to, const py::object& topology,
+                              const py::object& max_bytes, const py::object& rules) {
+  const PlanOptions options = read_options(topology, max_bytes, rules);
+  const Layout a = read_layout("plan: a", from);
+  const Layout b = read_layout("plan: b", to);
+  const py::gil_scoped_release release;
+  return std::const_pointer_cast<Plan>(plan(a, b, options));  // Python cannot change it
+}
+
+double cost_of(const Layout& from, const Layout& to, const py::object& topology, const py::object& rules) {
+  const PlanOptions options = read_options(topology, py::none(), rules);
+  const py::gil_scoped_release release;
+  return redistribute_cost(from, to, options);
+}
+
+std::vector<Step> steps_of(const py::object& layouts, const py::object& topology) {
+  const PlanOptions options = read_options(topology, py::none(), py::str("shardway"));
+  std::vector<Layout> path;
+  for (const py::object& layout : read_list("steps_along: layouts", layouts)) {
+    path.push_back(read_layout("steps_along: layout", layout));
+  }
+  const py::gil_scoped_release release;
+  return steps_along(path, options);
+}
+
+// Views into the plan, which they keep alive.
+template <class Item>
+py::tuple views_of(const py::object& owner, const std::vector<Item>& items) {
+  py::tuple result(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    result[i] = py::cast(&items[i], py::return_value_policy::reference_internal, owner);
+  }
+  return result;
+}
+
+std::string figures(double cost_us, int64_t bytes) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f us, %lld bytes", cost_us, static_cast<long long>(bytes));
+  return text;
+}
+
+std::string repr_of(const Step& step) {
+  return std::string("Step(") + name_of(step.kind) + ": " + placements_text(step.from) + " -> " +
+         placements_text(step.to) + ", " + figures(step.cost_us, step.bytes) + ")";
+}
+
+std::string repr_of(const Plan& plan) {
+  return "Plan(" + plan.text() + ": " + figures(plan.cost_us, plan.bytes) + ")";
+}
+
+int64_t read_columns(const char* what, const py::handle& value) {
+  const int64_t columns = read_int(what, value);
+  if (columns < 1)
+    throw std::invalid_argument(std::string(what) + "=" + std::to_string(columns) + " is less than 1");
+  return columns;
+}
+
+void bind_step(py::module_& module) {
+  py::class_<Step> step(module, "Step", "One stage of a plan.");
+  step.attr("__module__") = "shardway";
+  step.def_property_readonly("kind", [](const Step& s) { return name_of(s.kind); })
+      .def_property_readonly("mesh_dims", [](const Step& s) { return tuple_of(s.mesh_dims); })
+      .def_readonly("from_", &Step::from)
+      .def_readonly("to", &Step::to)
+      .def_readonly("cost_us", &Step::cost_us)
+      .def_readonly("latency_us", &Step::latency_us)
+      .def_readonly("bytes", &Step::bytes)
+      .def_readonly("total_bytes", &Step::total_bytes)
+      .def_readonly("peak_bytes", &Step::peak_bytes)
+      .def("__repr__", [](const Step& s) { return repr_of(s); });
+}
+
+void bind_alternative(py::module_& module) {
+  py::class_<Alternative> alternative(module, "Alternative", "A plan that was looked at and lost.");
+  alternative.attr("__module__") = "shardway";
+  alternative.def_readonly("name", &Alternative::name)
+      .def_readonly("text", &Alternative::text)
+      .def_readonly("cost_us", &Alternative::cost_us)
+      .def_readonly("latency_us", &Alternative::latency_us)
+      .def_readonly("steps", &Alternative::steps)
+      .def_readonly("bytes", &Alternative::bytes)
+      .def_readonly("peak_bytes", &Alternative::peak_bytes)
+      .def_readonly("reason", &Alternative::reason)
+      .def("__repr__", [](const Alternative& a) {
+        return "Alternative(" + a.name + ", " + a.text + ": " + figures(a.cost_us, a.bytes) + "; " +
+               a.reason + ")";
+      });
+}
+
+}  // namespace
+
+void bind_plan(py::module_& module) {
+  bind_step(module);
+  bind_alternative(module);
+  py::class_<Plan, std::shared_ptr<Plan>> plan_class(module, "Plan", "The steps from one layout to another.");
+  plan_class.attr("__module__") = "shardway";
+  plan_class.def_readonly("from_", &Plan::from)
+      .def_readonly("to", &Plan::to)
+      .def_property_readonly(
+          "steps", [](const py::object& self) { return views_of(self, self.cast<const Plan&>().steps); })
+      .def_readonly("cost_us", &Plan::cost_us)
+      .def_readonly("bytes", &Plan::bytes)
+      .def_readonly("total_bytes", &Plan::total_bytes)
+      .def_readonly("peak_bytes", &Plan::peak_bytes)
+      .def_readonly("topology", &Plan::topology)
+      .def_property_readonly(
+          "alternatives",
+          [](const py::object& self) { return views_of(self, self.cast<const Plan&>().alternatives); })
+      .def_readonly("layouts_searched", &Plan::layouts_searched)
+      .def(
+          "explain",
+          [](const Plan& p, const py::object& columns) {
+            return explain(p, read_columns("explain: columns", columns));
+          },
+          py::arg("columns") = 100)
+      .def("to_json", [](const Plan& p) { return to_json(p); })
+      .def_static(
+          "from_json", [](const py::object& text) { return plan_from_json(read_text("plan: text", text)); },
+          py::arg("text"))
+      .def(
+          "__eq__", [](const Plan& a, const Plan& b) { return &a == &b || to_json(a) == to_json(b); },
+          py::is_operator())
+      .def("__hash__", [](const Plan& p) { return p.from.hash() * 31 + p.to.hash(); })
+      .def("__repr__", [](const Plan& p) { return repr_of(p); })
+      .def("__str__", &Plan::text)
+      .def(py::pickle([](const Plan& p) { return py::make_tuple(to_json(p)); },
+                      [](const py::tuple& state) { return plan_from_json(state[0].cast<std::string>()); }));
+  module.def("plan", &plan_of, py::arg("a"), py::arg("b"), py::arg("topology"), py::arg("max_bytes"),
+             py::arg("rules"));
+  module.def("redistribute_cost", &cost_of, py::arg("a"), py::arg("b"), py::arg("topology"),
+             py::arg("rules"));
+  module.def("steps_along", &steps_of, py::arg("layouts"), py::arg("topology"));
+  module.def(
+      "draw",
+      [](const Layout& layout, const py::object& columns) {
+        return draw(layout, read_columns("draw: columns", columns));
+      },
+      py::arg("layout"), py::arg("columns"));
+  module.def("clear_plans", &clear_plans);
+}
+
+}  // namespace shardway::python

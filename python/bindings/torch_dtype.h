@@ -1,0 +1,13 @@
+// DType as torch.dtype, by name: no torch header is needed.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "shardway/layout.h"
+
+namespace shardway::python {
+
+DType read_dtype(const pybind11::handle& value);
+pybind11::object torch_dtype(DType dtype);
+
+}  // namespace shardway::python
