@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint format wheel bench-ragged bench-overhead clean library everything
+.PHONY: help demo test lint format wheel bench-ragged bench-overhead bench-plan clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -46,6 +46,10 @@ bench-ragged: library  ## compare the ragged collectives with pad-gather-mask
 bench-overhead: library  ## what a call costs besides communication
 	@scripts/setup test
 	@$(PYTHON) -m bench.overhead
+
+bench-plan: library  ## compare the planner with DTensor's
+	@scripts/setup test
+	@$(PYTHON) -m bench.plan
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist

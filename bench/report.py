@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,14 @@ def about() -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, rows: Iterable[Row], claims: Sequence[Claim], **more: Any) -> Path:
+def write_json(
+    path: Path, rows: Iterable[Any], claims: Sequence[Claim], fields: Mapping[str, str] = FIELDS, **more: Any
+) -> Path:
+    """`rows` are dataclasses; `fields` says what is not plain from their fields' names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "about": about(),
-        "fields": FIELDS,
+        "fields": fields,
         "rows": [asdict(row) for row in rows],
         **more,
         "claims": [asdict(c) for c in claims],
