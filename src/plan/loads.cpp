@@ -5,9 +5,6 @@
 namespace shardway {
 namespace {
 
-// Below this many ranks looking at pairs is quicker.
-constexpr size_t kFewRanks = 64;
-
 // The senders that a receiver may pull from: its home, moved along the free dims of the senders' mesh.
 class Sources {
  public:
@@ -104,14 +101,6 @@ void count_pairs(const Exchange& exchange, const Network& network, Loads& loads)
       loads.sent[sender * loads.levels + level] += common;
       loads.sent_to[sender * loads.levels + level] += 1;
     }
-  }
-}
-
-void count(const Exchange& exchange, const Network& network, Loads& loads) {
-  if (exchange.receivers.positions() <= kFewRanks || network.rings().empty()) {
-    count_pairs(exchange, network, loads);
-  } else {
-    count_rings(exchange, network, loads);
   }
 }
 

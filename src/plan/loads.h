@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "plan/network.h"
@@ -35,11 +36,10 @@ struct Exchange {
 // Pair by pair: for any meshes and hosts. `loads` is only written; reusing it saves allocations.
 void count_pairs(const Exchange& exchange, const Network& network, Loads& loads);
 
-// Ring by ring, without looking at pairs: on one mesh whose hosts lie in blocks. Overlaps of boxes are
-// products of overlaps along each tensor dim, and so are their sums over a block of ranks.
-void count_rings(const Exchange& exchange, const Network& network, Loads& loads);
-
-// Whichever is quicker.
-void count(const Exchange& exchange, const Network& network, Loads& loads);
+// Ring by ring, without looking at pairs: on one mesh whose hosts lie in blocks, for the ranks at some
+// positions. Overlaps of boxes are products of overlaps along each tensor dim, and so are their sums over a
+// block of ranks.
+void count_rings(const Exchange& exchange, const Network& network, std::span<const size_t> positions,
+                 Loads& loads);
 
 }  // namespace shardway

@@ -9,6 +9,7 @@
 // of 1 over mesh dim 1.
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "plan/cuts.h"
 #include "plan/loads.h"
@@ -27,12 +28,17 @@ struct Amount {
   }
 };
 
-// Of all positions.
+// Of several positions.
 struct Amounts {
   std::vector<double> elements;
   std::vector<double> parts;
 
   Amounts(size_t positions, double value) : elements(positions, value), parts(positions, value) {}
+
+  void multiply(size_t i, const Amount& amount) {
+    elements[i] *= amount.elements;
+    parts[i] *= amount.parts;
+  }
 };
 
 Amount operator*(Amount amount, double times) { return {amount.elements * times, amount.parts * times}; }
@@ -89,8 +95,10 @@ class Side {
  public:
   // On dims of `varying` the other rank's coordinate may differ; on those that do not cut in `theirs` every
   // such coordinate counts once.
-  Side(const Terrain& terrain, size_t mine, size_t theirs, DimMask varying, const Network& network)
+  Side(const Terrain& terrain, size_t mine, size_t theirs, DimMask varying, const Network& network,
+       std::span<const size_t> positions)
       : terrain_(terrain),
+        positions_(positions),
         mine_state_(mine),
         mine_(terrain.bounds(mine)),
         theirs_(terrain.bounds(theirs)),
@@ -106,11 +114,11 @@ class Side {
     for (size_t d = 0; d < terrain.shape().size(); ++d) cuts_.push_back(cuts_in(theirs, d));
   }
 
-  // What the ranks at all positions have in common with those of the k-th blocks around them; the block
+  // What the ranks at the positions have in common with those of the k-th blocks around them; the block
   // after the last ring is the rank itself.
   Amounts in_blocks(size_t k) const {
     if (k == rings()) return with_themselves();
-    Amounts amounts(terrain_.positions(), repeats_[k]);
+    Amounts amounts(positions_.size(), repeats_[k]);
     for (size_t d = 0; d < cuts_.size(); ++d) multiply_along(d, k, amounts);
     return amounts;
   }
@@ -150,13 +158,17 @@ class Side {
 
   void multiply_along(size_t d, size_t k, Amounts& amounts) const {
     const DimMask dims = dims_that_matter(d, k);
+    const bool is_worth_keeping = terrain_.ranks_along(dims) < static_cast<double>(positions_.size());
+    if (!is_worth_keeping) {
+      for (size_t i = 0; i < positions_.size(); ++i) amounts.multiply(i, sum_along(d, k, positions_[i]));
+      return;
+    }
     const std::vector<uint32_t>& keys = terrain_.keys_along(dims);
     std::vector<Amount> sums(static_cast<size_t>(terrain_.ranks_along(dims)), Amount{-1, -1});
-    for (size_t p = 0; p < terrain_.positions(); ++p) {
-      Amount& sum = sums[keys[p]];
-      if (sum.parts < 0) sum = sum_along(d, k, p);
-      amounts.elements[p] *= sum.elements;
-      amounts.parts[p] *= sum.parts;
+    for (size_t i = 0; i < positions_.size(); ++i) {
+      Amount& sum = sums[keys[positions_[i]]];
+      if (sum.parts < 0) sum = sum_along(d, k, positions_[i]);
+      amounts.multiply(i, sum);
     }
   }
 
@@ -173,18 +185,20 @@ class Side {
   }
 
   Amounts with_themselves() const {
-    Amounts amounts(terrain_.positions(), 1);
-    for (size_t d = 0; d < cuts_.size(); ++d) {
-      for (size_t p = 0; p < terrain_.positions(); ++p) {
+    Amounts amounts(positions_.size(), 1);
+    for (size_t i = 0; i < positions_.size(); ++i) {
+      const size_t p = positions_[i];
+      for (size_t d = 0; d < cuts_.size(); ++d) {
         const double begin = std::max(mine_.begin_of(d)[p], theirs_.begin_of(d)[p]);
-        amounts.elements[p] *= std::max(0.0, std::min(mine_.end_of(d)[p], theirs_.end_of(d)[p]) - begin);
+        amounts.elements[i] *= std::max(0.0, std::min(mine_.end_of(d)[p], theirs_.end_of(d)[p]) - begin);
       }
+      amounts.parts[i] = amounts.elements[i] > 0 ? 1 : 0;
     }
-    for (size_t p = 0; p < terrain_.positions(); ++p) amounts.parts[p] = amounts.elements[p] > 0 ? 1 : 0;
     return amounts;
   }
 
   const Terrain& terrain_;
+  std::span<const size_t> positions_;
   size_t mine_state_;
   const Bounds& mine_;
   const Bounds& theirs_;
@@ -201,7 +215,7 @@ Amounts take_rings(const Side& side, const Network& network, std::vector<double>
   for (size_t k = 0; k < network.rings().size(); ++k) {
     Amounts inner = side.in_blocks(k + 1);
     const size_t level = network.rings()[k].level;
-    for (size_t rank = 0; rank < network.ranks(); ++rank) {
+    for (size_t rank = 0; rank < outer.elements.size(); ++rank) {
       const size_t slot = rank * network.links().size() + level;
       elements[slot] += outer.elements[rank] - inner.elements[rank];
       peers[slot] += static_cast<int32_t>(outer.parts[rank] - inner.parts[rank]);
@@ -213,12 +227,13 @@ Amounts take_rings(const Side& side, const Network& network, std::vector<double>
 
 }  // namespace
 
-void count_rings(const Exchange& exchange, const Network& network, Loads& loads) {
+void count_rings(const Exchange& exchange, const Network& network, std::span<const size_t> positions,
+                 Loads& loads) {
   const Terrain& terrain = exchange.senders;
   const DimMask varying = terrain.state(exchange.from).sharded | exchange.resolved;
-  const Side pulls(terrain, exchange.to, exchange.from, varying, network);
-  const Side pushes(terrain, exchange.from, exchange.to, varying, network);
-  loads.reset(network.ranks(), network.links().size());
+  const Side pulls(terrain, exchange.to, exchange.from, varying, network, positions);
+  const Side pushes(terrain, exchange.from, exchange.to, varying, network, positions);
+  loads.reset(positions.size(), network.links().size());
   if (exchange.resolved != 0) loads.combined = pulls.in_blocks(0).elements;
   loads.copied = take_rings(pulls, network, loads.received, loads.received_from).elements;
   take_rings(pushes, network, loads.sent, loads.sent_to);

@@ -2,8 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace shardway {
+namespace {
+
+constexpr size_t kFewRanks = 64;  // up to here looking at pairs is quicker than at rings
+constexpr size_t kSampledRanks = 16;
+
+}  // namespace
+
 Femtoseconds to_femtoseconds(double us) {
   const double cost = us * kFemtosecondsPerUs;
   return cost >= static_cast<double>(kNever) ? kNever : static_cast<Femtoseconds>(std::llround(cost));
@@ -14,13 +22,37 @@ double us_for(double bytes, const Link& link) {
   return bytes / (link.gib_per_s * kGib) * 1e6;
 }
 
+PriceList::PriceList(const Network& network, int64_t item_bytes)
+    : network_(network), item_bytes_(item_bytes) {
+  if (network.ranks() <= kFewRanks || network.rings().empty()) return;
+  positions_.resize(network.ranks());
+  std::iota(positions_.begin(), positions_.end(), 0);
+  const size_t stride =
+      network.ranks() / kSampledRanks + 1;  // odd for powers of two, so that all coordinates vary
+  for (size_t p = 0; p < network.ranks(); p += stride) sample_.push_back(p);
+  sample_.push_back(network.ranks() - 1);
+}
+
 Price PriceList::of_exchange(const Exchange& exchange) {
-  count(exchange, network_, loads_);
+  if (positions_.empty()) {
+    count_pairs(exchange, network_, loads_);
+  } else {
+    count_rings(exchange, network_, positions_, loads_);
+  }
+  return of_loads(network_.ranks());
+}
+
+Femtoseconds PriceList::sample_of_exchange(const Exchange& exchange) {
+  count_rings(exchange, network_, sample_, loads_);
+  return of_loads(sample_.size()).cost;
+}
+
+Price PriceList::of_loads(size_t ranks) const {
   const size_t levels = loads_.levels;
   const auto item = static_cast<double>(item_bytes_);
   Price price;
   double worst_us = 0;
-  for (size_t rank = 0; rank < network_.ranks(); ++rank) {
+  for (size_t rank = 0; rank < ranks; ++rank) {
     double latency_us = 0;
     double transfer_us = 0;
     double sent = 0;

@@ -30,11 +30,16 @@ struct Price {
 // Prices steps between the states of one network. Holds scratch memory: one thread at a time.
 class PriceList {
  public:
-  PriceList(const Network& network, int64_t item_bytes) : network_(network), item_bytes_(item_bytes) {}
+  PriceList(const Network& network, int64_t item_bytes);
 
   const Network& network() const { return network_; }
 
   Price of_exchange(const Exchange& exchange);
+
+  // Whether there are so many ranks that looking at some of them first pays, and what those cost: at most
+  // of_exchange().cost.
+  bool has_sample() const { return !sample_.empty(); }
+  Femtoseconds sample_of_exchange(const Exchange& exchange);
 
   // The addends along `dims` combined on every rank in two phases with one base: every rank combines a
   // share of its box, of equal numbers of elements as torch.chunk splits, then the shares are gathered.
@@ -44,8 +49,12 @@ class PriceList {
   double staging_of(const Exchange& exchange, size_t position) const;
 
  private:
+  Price of_loads(size_t ranks) const;
+
   const Network& network_;
   int64_t item_bytes_;
+  std::vector<size_t> positions_;  // all of them, where rings are counted
+  std::vector<size_t> sample_;
   Loads loads_;
 };
 

@@ -6,8 +6,10 @@
 #include <iostream>
 
 #include "arbitrary_layouts.h"
+#include "effort.h"
 #include "plan_oracle.h"
 #include "shardway/plan.h"
+#include "step_prices.h"
 
 namespace shardway::testing {
 namespace {
@@ -40,7 +42,7 @@ void repeat_for(std::chrono::milliseconds time, const Check& check) {
 
 TEST(RandomSearch, IsAsCheapAsTheExhaustiveOneOnOneMesh) {
   Dice dice;
-  repeat_for(std::chrono::seconds(4), [&] {
+  repeat_for(std::chrono::seconds(3), [&] {
     const Mesh mesh = any_mesh(dice, 8);
     const std::vector<int64_t> shape = any_tensor_shape(dice, 20);
     const LayoutPair pair = any_pair_on(dice, shape, mesh);
@@ -50,7 +52,7 @@ TEST(RandomSearch, IsAsCheapAsTheExhaustiveOneOnOneMesh) {
 
 TEST(RandomSearch, IsAsCheapAsTheExhaustiveOneBetweenMeshes) {
   Dice dice;
-  repeat_for(std::chrono::seconds(4), [&] {
+  repeat_for(std::chrono::seconds(3), [&] {
     const LayoutPair pair = any_pair(dice);
     expect_cheapest(pair, any_topology(dice, 40));
   });
@@ -60,7 +62,7 @@ TEST(RandomSearch, IsAsCheapAsTheExhaustiveOneForAllPairsOn2x2x2WithAnyTopology)
   Dice dice;
   const Mesh mesh({2, 2, 2});
   const std::vector<Placement> partials(3, partial());
-  repeat_for(std::chrono::seconds(5), [&] {
+  repeat_for(std::chrono::seconds(4), [&] {
     std::vector<int64_t> shape;
     for (int d = 0; d < 3; ++d) shape.push_back(dice.between(int64_t{1}, int64_t{40}));
     const std::vector<Layout> layouts = every_layout({Layout(shape, DType::f32, mesh, partials)}, partials);
@@ -76,6 +78,27 @@ TEST(RandomSearch, IsAsCheapAsTheExhaustiveOneForAllPairsOn2x2x2WithAnyTopology)
                                                << to_json(topology);
     }
   });
+}
+
+// More ranks than are looked at pair by pair.
+TEST(RandomSearch, StepsOn128RanksCostWhatTheirBusiestRankDoes) {
+  Dice dice;
+  const Mesh mesh({4, 4, 8});
+  for (int64_t i = 0; i < tries(60); ++i) {
+    const std::vector<int64_t> shape{dice.between(int64_t{1}, int64_t{300}),
+                                     dice.between(int64_t{1}, int64_t{90})};
+    const LayoutPair pair = any_pair_on(dice, shape, mesh);
+    Topology topology = any_topology(dice, 128);
+    if (dice.one_in(2)) topology.host_of_rank.clear();
+    if (dice.one_in(2)) topology.ranks_per_host = dice.any_of<int64_t>({0, 4, 8, 16, 32, 64});
+    const StepPrices prices(mesh, mesh, topology);
+    for (const Step& step : plan(pair.from, pair.to, {.topology = topology})->steps) {
+      const double expected = prices.step_us(Held(step.from), Held(step.to));
+      ASSERT_TRUE(is_close(step.cost_us, expected)) << text_of({step.from, step.to}) << "\n"
+                                                    << step.cost_us << ", the oracle " << expected << "\n"
+                                                    << to_json(topology);
+    }
+  }
 }
 
 }  // namespace
