@@ -1,0 +1,108 @@
+#include "shm/copy.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "shm/box_dims.h"
+#include "shm/kernels.h"
+
+namespace shardway::shm {
+namespace {
+
+constexpr int64_t kTo = 0;
+constexpr int64_t kFrom = 1;
+constexpr int64_t kStreamRowsFromBytes = 4096;  // shorter rows gain nothing and pay a fence each
+
+struct BoxCopy {
+  const Kernels& kernels;
+  const BoxLoops& loops;
+  int64_t run;    // bytes of the innermost pieces
+  int64_t outer;  // loops around those that a kernel runs
+  bool streams;
+
+  void copy_from(int64_t dim, std::byte* to, const std::byte* from) const {
+    if (dim == outer) return copy_innermost(to, from);
+    for (int64_t i = 0; i < loops.extent[dim]; ++i) {
+      copy_from(dim + 1, to + i * loops.stride(dim, kTo), from + i * loops.stride(dim, kFrom));
+    }
+  }
+
+  void copy_innermost(std::byte* to, const std::byte* from) const {
+    const int64_t left = loops.dims() - outer;
+    if (left == 0) return kernels.copy(to, from, run);
+    if (left == 2) return copy_tile(to, from);
+    const Rows rows{loops.extent[outer], run, loops.stride(outer, kTo), loops.stride(outer, kFrom)};
+    if (!streams) return kernels.copy_rows(to, from, rows);
+    for (int64_t r = 0; r < rows.rows; ++r) {
+      kernels.stream(to + r * rows.to_stride, from + r * rows.from_stride, run);
+    }
+  }
+
+  void copy_tile(std::byte* to, const std::byte* from) const {
+    const int64_t slow = outer;
+    const int64_t fast = outer + 1;
+    kernels.copy_tile(to, from,
+                      {.element_bytes = run,
+                       .fast = loops.extent[fast],
+                       .fast_to_stride = loops.stride(fast, kTo),
+                       .fast_from_stride = loops.stride(fast, kFrom),
+                       .slow = loops.extent[slow],
+                       .slow_to_stride = loops.stride(slow, kTo),
+                       .slow_from_stride = loops.stride(slow, kFrom)});
+  }
+};
+
+// Brings the loop whose steps are the smallest in the input next to the innermost one. Whether there is one.
+bool bring_input_neighbours_inward(BoxLoops& loops) {
+  const int64_t last = loops.dims() - 1;
+  int64_t nearest = last;
+  for (int64_t d = 0; d < last; ++d) {
+    const int64_t stride = loops.stride(d, kFrom);
+    if (stride > 0 && stride < loops.stride(nearest, kFrom)) nearest = d;
+  }
+  if (nearest == last) return false;
+  std::rotate(loops.extent.begin() + nearest, loops.extent.begin() + nearest + 1,
+              loops.extent.begin() + last);
+  std::rotate(loops.strides.begin() + 2 * nearest, loops.strides.begin() + 2 * (nearest + 1),
+              loops.strides.begin() + 2 * last);
+  return true;
+}
+
+}  // namespace
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  const Kernels& kernels = current_kernels();
+  (bytes < kStreamFromBytes ? kernels.copy : kernels.stream)(to, from, bytes);
+}
+
+void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  current_kernels().stream(to, from, bytes);
+}
+
+void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byte* from,
+              std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes) {
+  BoxLoops loops = box_loops(extent, std::array{to_strides, from_strides});
+  if (loops.is_empty) return;
+  int64_t total = element_bytes;
+  for (const int64_t length : loops.extent) total *= length;
+  int64_t run = element_bytes;
+  int64_t kernel_loops = std::min<int64_t>(1, loops.dims());
+  const int64_t last = loops.dims() - 1;
+  if (last >= 0 && loops.stride(last, kTo) == run && loops.stride(last, kFrom) == run) {
+    run *= loops.extent[last];
+    if (run == total) return copy_bytes(to, from, run);
+    loops.extent.pop_back();
+    loops.strides.resize(loops.strides.size() - 2);
+  } else if (last > 0 && bring_input_neighbours_inward(loops)) {
+    kernel_loops = 2;
+  }
+  const BoxCopy copy{.kernels = current_kernels(),
+                     .loops = loops,
+                     .run = run,
+                     .outer = loops.dims() - kernel_loops,
+                     .streams = total >= kStreamFromBytes && run >= kStreamRowsFromBytes};
+  copy.copy_from(0, to, from);
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,24 @@
+// Copies of bytes, at the speed of the memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace shardway::shm {
+
+// From this many bytes on a copy goes past the cache (docs/decisions/0005-copy-and-reduce-loops.md).
+inline constexpr int64_t kStreamFromBytes = int64_t{12} << 20;
+
+// The two do not overlap. What is written is visible to whoever sees a later release store.
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes);
+
+// As copy_bytes, past the cache whatever the size: for one piece of something large.
+void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes);
+
+// Copies a box of elements; strides are in bytes, at least 0, one per dim of `extent`.
+//   extent {2, 3}, to_strides {12, 4}, from_strides {4, 8}: a 3×2 matrix of 4 bytes is transposed.
+void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byte* from,
+              std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes);
+
+}  // namespace shardway::shm

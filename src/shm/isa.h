@@ -1,0 +1,19 @@
+// Which vector instructions the copy and reduce loops use.
+#pragma once
+
+#include <cstdint>
+
+namespace shardway::shm {
+
+enum class Isa : uint8_t { portable, avx2, avx512 };
+
+// Whether this build has loops for it and this machine runs them.
+bool supports(Isa isa);
+
+// What the loops use: the widest that is supported, unless a test forced another.
+Isa current_isa();
+
+// For tests and benches, on the whole process. Throws std::invalid_argument when it is not supported.
+void force_isa(Isa isa);
+
+}  // namespace shardway::shm
