@@ -9,6 +9,19 @@
 namespace shardway::shm {
 namespace {
 
+struct HalfWords {
+  using U16 = Vector<uint16_t, 16>;
+  using U32 = Vector<uint32_t, 32>;
+
+  static SHARDWAY_INLINE U32 widen(U16 half) {
+    return bits_as<U32>(_mm256_cvtepu16_epi32(bits_as<__m128i>(half)));
+  }
+  static SHARDWAY_INLINE U16 narrow(U32 word) {
+    const auto v = bits_as<__m256i>(word);
+    return bits_as<U16>(_mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+  }
+};
+
 struct F16InHardware {
   using F32 = Vector<float, 32>;
   using U32 = Vector<uint32_t, 32>;
@@ -27,6 +40,7 @@ struct F16InHardware {
 
 struct Avx2 {
   static constexpr int kBytes = 32;
+  using Words = HalfWords;
   using F16 = F16InHardware;
   using V = Vector<uint64_t, kBytes>;
 

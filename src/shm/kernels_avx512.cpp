@@ -9,6 +9,19 @@
 namespace shardway::shm {
 namespace {
 
+struct HalfWords {
+  using U16 = Vector<uint16_t, 32>;
+  using U32 = Vector<uint32_t, 64>;
+  static constexpr __mmask16 kAllLanes = 0xFFFF;
+
+  static SHARDWAY_INLINE U32 widen(U16 half) {
+    return bits_as<U32>(_mm512_maskz_cvtepu16_epi32(kAllLanes, bits_as<__m256i>(half)));
+  }
+  static SHARDWAY_INLINE U16 narrow(U32 word) {
+    return bits_as<U16>(_mm512_maskz_cvtepi32_epi16(kAllLanes, bits_as<__m512i>(word)));
+  }
+};
+
 struct F16InHardware {
   using F32 = Vector<float, 64>;
   using U32 = Vector<uint32_t, 64>;
@@ -30,6 +43,7 @@ struct F16InHardware {
 
 struct Avx512 {
   static constexpr int kBytes = 64;
+  using Words = HalfWords;
   using F16 = F16InHardware;
   using V = Vector<uint64_t, kBytes>;
 

@@ -1,5 +1,5 @@
 // The reduction of a run of elements, as a template over the instruction set: `Isa` has kBytes, a vector's
-// size, and F16, the conversions of a vector of f16.
+// size, Words, which widens 16-bit lanes to 32 bits and narrows them back, and F16, the conversions of f16.
 #pragma once
 
 #include <type_traits>
@@ -51,13 +51,13 @@ struct Bf16Lanes {
   static constexpr int64_t kElementBytes = sizeof(uint16_t);
 
   static SHARDWAY_INLINE V read(const std::byte* from) {
-    return bits_as<V>(__builtin_convertvector(load<Half>(from), U32) << 16);
+    return bits_as<V>(Isa::Words::widen(load<Half>(from)) << 16);
   }
   static SHARDWAY_INLINE void write(std::byte* to, V v) {
     const U32 bits = bits_as<U32>(v);
     const U32 rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
     const U32 half = (bits & 0x7FFFFFFFU) > 0x7F800000U ? U32{} + 0x7FC0U : rounded;
-    store(to, __builtin_convertvector(half, Half));
+    store(to, Isa::Words::narrow(half));
   }
 };
 
@@ -137,19 +137,26 @@ struct ComplexProduct {
   }
 };
 
-// What a whole run has in common.
+// What a whole run has in common. A division by a power of two is the product with its inverse, to the bit.
 template <class Lane>
 struct Scale {
   Lane factor = 1;
   Lane divisor = 1;
+  Lane inverse = 1;
   bool divides = false;
+  bool inverts = false;
 };
 
 template <class Lane>
 SHARDWAY_INLINE Scale<Lane> scale_of(const Combine& how) {
-  Scale<Lane> scale{.divisor = static_cast<Lane>(how.divisor), .divides = how.divisor != 1};
+  Scale<Lane> scale;
   if constexpr (std::is_floating_point_v<Lane>) {
+    const bool is_power_of_two = (how.divisor & (how.divisor - 1)) == 0;
     scale.factor = static_cast<Lane>(how.factor);
+    scale.divisor = static_cast<Lane>(how.divisor);
+    scale.inverse = 1 / scale.divisor;
+    scale.inverts = how.divisor != 1 && is_power_of_two;
+    scale.divides = how.divisor != 1 && !is_power_of_two;
   } else {  // a negative factor wraps, as the product of signed integers does
     scale.factor = static_cast<Lane>(how.factor < 0 ? static_cast<uint64_t>(static_cast<int64_t>(how.factor))
                                                     : static_cast<uint64_t>(how.factor));
@@ -184,6 +191,10 @@ SHARDWAY_INLINE void reduce_vectors(std::byte* to, const std::byte* const* adden
     for (int v = 0; v < vectors; ++v) sums[v] = Op::template of<V>(sums[v], addend(a, v));
   }
   if constexpr (std::is_floating_point_v<typename L::Lane>) {
+    if (scale.inverts) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) sums[v] = sums[v] * scale.inverse;
+    }
     if (scale.divides) {
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) sums[v] = sums[v] / scale.divisor;

@@ -36,16 +36,16 @@ SHARDWAY_INLINE To bits_as(const From& from) {
   return to;
 }
 
-// Conversions of f16 that need no instruction for it, a vector of 32-bit lanes at a time. f32 to f16 rounds
-// to the nearest, ties to even; a NaN becomes the quiet NaN of its sign.
-template <int bytes>
+// Conversions of f16 that need no instruction for it; `Words` widens 16-bit lanes to 32 bits and narrows them
+// back. f32 to f16 rounds to the nearest, ties to even; a NaN becomes the quiet NaN of its sign.
+template <class Words>
 struct F16InIntegers {
-  using F32 = Vector<float, bytes>;
-  using U32 = Vector<uint32_t, bytes>;
-  using U16 = Vector<uint16_t, bytes / 2>;
+  using U16 = typename Words::U16;
+  using U32 = typename Words::U32;
+  using F32 = Vector<float, sizeof(U32)>;
 
   static SHARDWAY_INLINE F32 widen(U16 half) {
-    const U32 word = __builtin_convertvector(half, U32) << 16;
+    const U32 word = Words::widen(half) << 16;
     const U32 twice = word + word;
     const F32 normal = bits_as<F32>((twice >> 4) + (0xE0U << 23)) * 0x1.0p-112F;
     const F32 subnormal = bits_as<F32>((twice >> 17) | (126U << 23)) - 0.5F;
@@ -64,7 +64,7 @@ struct F16InIntegers {
     const U32 bits = bits_as<U32>(rounded);
     const U32 finite = ((bits >> 13) & 0x7C00U) + (bits & 0x0FFFU);
     const U32 half = twice > 0xFF000000U ? U32{} + 0x7E00U : finite;
-    return __builtin_convertvector(((word & 0x80000000U) >> 16) | half, U16);
+    return Words::narrow(((word & 0x80000000U) >> 16) | half);
   }
 };
 

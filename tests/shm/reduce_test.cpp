@@ -129,7 +129,9 @@ TEST(Reduce, DividesFloatsBeforeTheyRound) {
   for (const Element element : {Element::f16, Element::bf16, Element::f32, Element::f64, Element::complex64,
                                 Element::complex128, Element::i32, Element::boolean}) {
     const Addends from(element, 3, 300);
-    on_every_isa([&] { expect_reduces({.element = element, .divisor = 3}, from.at, 300); });
+    for (const int64_t divisor : {2, 3, 1 << 30}) {
+      on_every_isa([&] { expect_reduces({.element = element, .divisor = divisor}, from.at, 300); });
+    }
   }
 }
 
