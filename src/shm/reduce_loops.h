@@ -80,6 +80,21 @@ struct Product {
     return a * beside(a, b);
   }
 };
+
+// Where rounding makes all NaNs one, none needs to be kept.
+struct SumWithOneNan {
+  template <class V>
+  static SHARDWAY_INLINE V of(V a, V b) {
+    return a + b;
+  }
+};
+struct ProductWithOneNan {
+  template <class V>
+  static SHARDWAY_INLINE V of(V a, V b) {
+    return a * b;
+  }
+};
+
 struct And {
   template <class V>
   static SHARDWAY_INLINE V of(V a, V b) {

@@ -5,9 +5,10 @@
 
 namespace shardway::shm {
 
-template <class L, int lanes_per_element = 1>
+template <class L, int lanes_per_element = 1, class Plus = Sum>
 ReduceLoop sum_loop(bool scaled) {
-  return scaled ? reduce_run<L, Sum, true, lanes_per_element> : reduce_run<L, Sum, false, lanes_per_element>;
+  return scaled ? reduce_run<L, Plus, true, lanes_per_element>
+                : reduce_run<L, Plus, false, lanes_per_element>;
 }
 
 template <class Isa, int element_bytes>
@@ -55,13 +56,13 @@ ReduceLoop boolean_loop(Reduction op, bool scaled) {
   }
 }
 
-template <class L>
+template <class L, class Plus = Sum, class Times = Product>
 ReduceLoop float_loop(Reduction op, bool scaled) {
   switch (op) {
     case Reduction::sum:
-      return sum_loop<L>(scaled);
+      return sum_loop<L, 1, Plus>(scaled);
     case Reduction::product:
-      return reduce_run<L, Product, false>;
+      return reduce_run<L, Times, false>;
     case Reduction::min:
       return reduce_run<L, Min, false>;
     case Reduction::max:
@@ -101,7 +102,7 @@ ReduceLoop reduce_loop(Element element, Reduction op, bool scaled) {
     case Element::f16:
       return float_loop<F16Lanes<Isa>>(op, scaled);
     case Element::bf16:
-      return float_loop<Bf16Lanes<Isa>>(op, scaled);
+      return float_loop<Bf16Lanes<Isa>, SumWithOneNan, ProductWithOneNan>(op, scaled);
     case Element::f32:
       return float_loop<Lanes<Isa, float>>(op, scaled);
     case Element::f64:

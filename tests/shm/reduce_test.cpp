@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -55,7 +56,8 @@ bool same(T a, T b, bool any_nan) {
   } else if constexpr (kIsComplex<T>) {
     return same(a.real(), b.real(), any_nan) && same(a.imag(), b.imag(), any_nan);
   }
-  return std::memcmp(&a, &b, sizeof(T)) == 0;
+  using Representation = std::array<std::byte, sizeof(T)>;
+  return std::bit_cast<Representation>(a) == std::bit_cast<Representation>(b);
 }
 
 Bytes expect_reduces(const Combine& how, const std::vector<const std::byte*>& addends, int64_t count) {
