@@ -1,0 +1,87 @@
+// A rank's memory that its peers can read.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "shm/file.h"
+
+namespace shardway::shm {
+
+// A number that no other arena of any host has.
+using Nonce = std::array<uint64_t, 2>;
+Nonce random_nonce();
+
+struct ArenaStats {
+  int64_t in_use_bytes = 0;
+  int64_t committed_bytes = 0;  // taken from the system, in use or not
+  int64_t limit_bytes = 0;
+};
+
+// One sparse file without a name, sized once, mapped once by its rank and once by each peer. Blocks grow it
+// from the front; what is freed stays committed for the next block. Any thread may call. In a child of fork
+// allocate throws WrongProcess, and free does nothing.
+class Arena {
+ public:
+  // Throws std::system_error where the system has no such memory.
+  static std::shared_ptr<Arena> create(int64_t limit_bytes);
+
+  // This process's own, made by the first call; of a size that takes all of the machine's memory. A child
+  // of fork gets one of its own.
+  static std::shared_ptr<Arena> of_process();
+
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Memory aligned to 64 bytes. Throws ArenaFull.
+  std::byte* allocate(int64_t bytes);
+  void free(std::byte* block);
+
+  bool contains(const std::byte* data, int64_t bytes) const;
+  int64_t offset_of(const std::byte* data) const { return data - base_; }
+
+  int fd() const { return file_.get(); }
+  int64_t size() const { return size_; }
+  const Nonce& nonce() const { return nonce_; }
+  const std::byte* base() const { return base_; }
+  ArenaStats stats();
+
+  // Gives the memory of free blocks back to the system.
+  void trim();
+
+ private:
+  Arena(File file, std::byte* base, int64_t size);
+
+  int64_t take(int64_t bytes);
+  void commit(int64_t end);
+  void put_free(int64_t offset, int64_t bytes);
+  void erase_free(std::map<int64_t, int64_t>::iterator block);
+
+  File file_;
+  std::byte* base_;
+  int64_t size_;
+  Nonce nonce_;
+  uint64_t generation_;
+  std::mutex mutex_;
+  std::map<int64_t, int64_t> used_;                // offset → bytes
+  std::map<int64_t, int64_t> free_;                // offset → bytes; no two touch
+  std::set<std::pair<int64_t, int64_t>> by_size_;  // (bytes, offset) of free_
+  int64_t end_ = 0;                                // past the last block, used or free
+  int64_t committed_ = 0;                          // past what the system has promised
+  int64_t in_use_ = 0;
+};
+
+// What the file of an arena begins with: a peer reads it back to know that the memory is the same.
+struct ArenaHead {
+  Nonce nonce;
+  int64_t size;
+};
+
+}  // namespace shardway::shm

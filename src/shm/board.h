@@ -1,0 +1,138 @@
+// What a rank shows to the others of a group: it alone writes its board, in its own arena; all read it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "shm/thresholds.h"
+
+namespace shardway::shm {
+
+inline constexpr int64_t kMaxDims = 16;
+inline constexpr int64_t kMaxListed = 512;  // pushes that a header can list
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+// Why a rank will not take part again, and whose fault that is.
+enum class End : uint8_t { none, left, died, timed_out, failed };
+struct Ended {
+  End how = End::none;
+  int64_t rank = 0;
+};
+
+// Counts between this rank and one peer.
+struct alignas(64) PairLine {
+  std::atomic<uint64_t> put;           // slots filled for the peer; its `taken` follows
+  std::atomic<uint64_t> taken;         // slots emptied of the ring that the peer fills for this rank
+  std::atomic<uint64_t> taken_of_all;  // slots emptied of the ring that the peer fills for everybody
+};
+
+struct alignas(64) BoardHead {
+  std::atomic<uint64_t> group;                // the group's own number, as long as the board is a board
+  std::atomic<uint32_t> ended;                // an Ended; 0 while the rank takes part
+  alignas(64) std::atomic<uint64_t> entered;  // the number of the last collective whose header is up
+  std::atomic<uint32_t> bell;    // changes with every change of the board: what sleepers sleep on
+  std::atomic<uint32_t> asleep;  // this rank sleeps on somebody's bell
+  alignas(64) std::atomic<uint64_t> finished;  // the last collective in which this rank reads no peer's
+                                               // tensor any more
+  std::atomic<uint64_t> put_for_all;           // slots filled for everybody; the peers' `taken_of_all` follow
+};
+
+// How a rank's input is to be read in this collective.
+enum class Path : uint8_t {
+  none,    // nothing moves out of it
+  packed,  // beside the header, row-major
+  arena,   // where it lies, in the rank's arena
+  staged,  // through the rings, packed in the order of the pushes
+  address  // where it lies in the rank's private memory
+};
+
+struct Listed {
+  int64_t offset_bytes;  // of the box's first element from the input's
+  int64_t volume;        // in elements
+};
+
+// The fixed part of a page.
+struct Header {
+  uint64_t number;
+  Path path;
+  uint8_t dims;
+  uint8_t for_all;  // one box goes to every peer, through the ring for everybody
+  uint8_t is_listed;
+  uint32_t element_bytes;
+  int64_t base;  // of the input: an offset in the arena, an address, or nothing
+  int64_t pushes;
+  int64_t note_bytes;
+  int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
+};
+
+// Everything that a rank says before a collective.
+struct Page {
+  Header header;
+  std::array<int64_t, kMaxDims> shape;
+  std::array<int64_t, kMaxDims> strides;  // in bytes
+  std::array<Listed, kMaxListed>
+      listed;  // the pushes, ordered by peer; `first_listed` says where a peer's begin
+};
+
+// Where things lie in a board of a group of this many ranks. Two pages take turns: a rank that fills one for
+// collective k has seen every peer enter k-1, so nobody reads what it held for k-2.
+class BoardPlan {
+ public:
+  explicit BoardPlan(int64_t ranks) : ranks_(ranks), slot_bytes_(slot_bytes(ranks)) {}
+
+  int64_t pair(int64_t peer) const { return int64_t{sizeof(BoardHead)} + peer * int64_t{sizeof(PairLine)}; }
+  int64_t page(uint64_t number) const {
+    return pair(ranks_) + static_cast<int64_t>(number % 2) * page_bytes();
+  }
+  int64_t first_listed(uint64_t number) const { return page(number) + round_up(sizeof(Page)); }
+  int64_t payload(uint64_t number) const { return first_listed(number) + round_up(8 * (ranks_ + 1)); }
+  int64_t payload_bytes() const { return kInlineBytes + kNoteBytes; }
+  int64_t slot(int64_t ring, uint64_t number) const {
+    return rings() + (ring * kSlots + static_cast<int64_t>(number % kSlots)) * slot_bytes_;
+  }
+  int64_t bytes_per_slot() const { return slot_bytes_; }
+  int64_t bytes() const { return rings() + ranks_ * kSlots * slot_bytes_; }
+
+ private:
+  static int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  int64_t page_bytes() const { return round_up(sizeof(Page)) + round_up(8 * (ranks_ + 1)) + payload_bytes(); }
+  int64_t rings() const { return (pair(ranks_) + 2 * page_bytes() + 4095) / 4096 * 4096; }
+
+  int64_t ranks_;
+  int64_t slot_bytes_;
+};
+
+// A view of one rank's board.
+class Board {
+ public:
+  Board() = default;
+  Board(std::byte* data, const BoardPlan& plan) : data_(data), plan_(plan) {}
+
+  BoardHead& head() const { return *reinterpret_cast<BoardHead*>(data_); }
+  PairLine& pair(int64_t peer) const { return *reinterpret_cast<PairLine*>(data_ + plan_.pair(peer)); }
+  Page& page(uint64_t number) const { return *reinterpret_cast<Page*>(data_ + plan_.page(number)); }
+  int64_t* first_listed(uint64_t number) const {
+    return reinterpret_cast<int64_t*>(data_ + plan_.first_listed(number));
+  }
+  std::byte* payload(uint64_t number) const { return data_ + plan_.payload(number); }
+  std::byte* slot(int64_t ring, uint64_t number) const { return data_ + plan_.slot(ring, number); }
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  BoardPlan plan_{1};
+};
+
+// How an Ended looks in a word.
+inline uint32_t word_of(const Ended& ended) {
+  return static_cast<uint32_t>(ended.how) | static_cast<uint32_t>(ended.rank) << 8;
+}
+inline Ended ended_of(uint32_t word) {
+  return {.how = static_cast<End>(word & 0xff), .rank = static_cast<int64_t>(word >> 8)};
+}
+
+}  // namespace shardway::shm

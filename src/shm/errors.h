@@ -1,0 +1,39 @@
+// What can go wrong between ranks that share memory.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace shardway::shm {
+
+// A peer is not there any more, or did not come in time. The group cannot be used again.
+class PeerLost : public std::runtime_error {
+ public:
+  PeerLost(int64_t peer, const std::string& why)
+      : std::runtime_error("rank " + std::to_string(peer) + " could not be reached: " + why), peer_(peer) {}
+  int64_t peer() const { return peer_; }
+
+ private:
+  int64_t peer_;
+};
+
+// An arena cannot grow: by its own size, or because the machine or the control group has too little memory.
+class ArenaFull : public std::runtime_error {
+ public:
+  ArenaFull(int64_t needed, int64_t available)
+      : std::runtime_error("no shared memory: " + std::to_string(needed) + " bytes are needed, " +
+                           std::to_string(available) + " are available"),
+        needed_bytes(needed),
+        available_bytes(available) {}
+
+  int64_t needed_bytes;
+  int64_t available_bytes;
+};
+
+// A child of fork used what belongs to its parent.
+class WrongProcess : public std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+}  // namespace shardway::shm

@@ -1,0 +1,262 @@
+#include "shm/execution.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "shm/copy.h"
+
+namespace shardway::shm {
+
+Execution::Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part)
+    : waiting_(waiting), arena_(arena), number_(number), part_(part) {}
+
+void Execution::run() {
+  path_ = publish(waiting_, arena_, number_, part_);
+  meet(waiting_, number_);
+  hear_everybody();
+  open_outgoing();
+  open_incoming();
+  if (!outgoing_.empty() || !incoming_.empty()) {
+    open_local();
+    stream();
+  } else {
+    copy_pulls();
+  }
+  reduce_landings();
+  finish();
+}
+
+void Execution::hear_everybody() {
+  said_.resize(static_cast<size_t>(waiting_.size()));
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    if (peer != waiting_.rank()) said_[static_cast<size_t>(peer)] = hear(waiting_, number_, peer);
+  }
+  sources_.resize(part_.pulls.size());
+  int64_t index = 0;
+  for (size_t i = 0; i < part_.pulls.size(); ++i) {
+    const Pull& pull = part_.pulls[i];
+    index = i > 0 && part_.pulls[i - 1].peer == pull.peer ? index + 1 : 0;
+    if (volume(pull.extent) == 0) continue;
+    if (pull.here != nullptr) {
+      const Input& input = *pull.here;
+      sources_[i] = {.data = input.data + offset_bytes(pull.from, input.strides), .strides = input.strides};
+    } else {
+      sources_[i] =
+          locate(waiting_, said_[static_cast<size_t>(pull.peer)], number_, pull, index, part_.element_bytes);
+    }
+  }
+}
+
+Place Execution::place_of(const Pull& pull) const {
+  return {.data = part_.output + offset_bytes(pull.to, part_.output_strides),
+          .strides = part_.output_strides};
+}
+
+// Every addend is one whole pull, and each peer's ring brings one: then pieces of the same number meet.
+bool Execution::is_in_step() const {
+  if (!part_.combine || part_.landings.size() != 1) return false;
+  const Landing& landing = part_.landings.front();
+  int64_t last_peer = -1;
+  for (const Addend& addend : landing.addends) {
+    const auto pull = static_cast<size_t>(addend.pull);
+    const Pull& whole = part_.pulls[pull];
+    if (!(whole.extent == landing.extent)) return false;
+    if (awaits(pull) && std::exchange(last_peer, whole.peer) == whole.peer) return false;
+  }
+  return true;
+}
+
+void Execution::open_outgoing() {
+  if (path_ != Path::staged) return;
+  const bool for_all = is_for_all(part_, waiting_.rank(), waiting_.size());
+  std::vector<const Push*> same_peer;
+  for (size_t i = 0; i < part_.pushes.size(); ++i) {
+    const Push& push = part_.pushes[i];
+    if (push.peer == waiting_.rank()) continue;
+    same_peer.push_back(&push);
+    const bool is_last = i + 1 == part_.pushes.size() || part_.pushes[i + 1].peer != push.peer;
+    if (!is_last) continue;
+    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all);
+    if (for_all) break;
+  }
+}
+
+void Execution::open_incoming() {
+  in_step_ = is_in_step();
+  aside_.resize(part_.pulls.size());
+  for (size_t i = 0; i < part_.pulls.size();) {
+    const int64_t peer = part_.pulls[i].peer;
+    std::vector<Dims> extents;
+    std::vector<Place> places;
+    for (; i < part_.pulls.size() && part_.pulls[i].peer == peer; ++i) {
+      const Pull& pull = part_.pulls[i];
+      if (!awaits(i)) continue;
+      extents.push_back(pull.extent);
+      places.push_back(place_of(pull));
+      if (!part_.combine || in_step_) continue;
+      aside_[i].resize(static_cast<size_t>(volume(pull.extent) * part_.element_bytes));
+      places.back() = {.data = aside_[i].data(), .strides = packed_strides(pull.extent, part_.element_bytes)};
+    }
+    if (extents.empty()) continue;
+    const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
+    incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
+                           part_.element_bytes);
+  }
+}
+
+void Execution::copy_pulls() {
+  if (part_.combine) return;
+  for (size_t i = 0; i < part_.pulls.size(); ++i) {
+    const Source& source = sources_[i];
+    if (source.data == nullptr) continue;
+    const Place place = place_of(part_.pulls[i]);
+    copy_box(place.data, place.strides, source.data, source.strides, part_.pulls[i].extent,
+             part_.element_bytes);
+  }
+}
+
+// What needs no ring is copied a piece at a time between the others: peers need not wait for it, and a piece
+// that was just put into a slot is still in the cache.
+void Execution::open_local() {
+  std::vector<Dims> extents;
+  for (size_t i = 0; i < part_.pulls.size() && !part_.combine; ++i) {
+    if (sources_[i].data == nullptr) continue;
+    local_.push_back(i);
+    extents.push_back(part_.pulls[i].extent);
+  }
+  local_cursor_.emplace(std::move(extents), part_.element_bytes, slot_bytes(waiting_.size()));
+}
+
+bool Execution::copy_local_piece() {
+  if (local_cursor_->is_done()) return false;
+  const size_t pull = local_[local_cursor_->box()];
+  const Piece piece = local_cursor_->piece();
+  const Source& source = sources_[pull];
+  const Place place = place_of(part_.pulls[pull]);
+  copy_box(at(place, piece.offset), place.strides, source.data + offset_bytes(piece.offset, source.strides),
+           source.strides, piece.extent, part_.element_bytes);
+  local_cursor_->advance();
+  return true;
+}
+
+void Execution::reduce_landings() {
+  if (!part_.combine || (in_step_ && !incoming_.empty())) return;
+  for (size_t i = 0; i < aside_.size(); ++i) {
+    if (!aside_[i].empty())
+      sources_[i] = {.data = aside_[i].data(),
+                     .strides = packed_strides(part_.pulls[i].extent, part_.element_bytes)};
+  }
+  std::vector<StridedAddend> addends;
+  for (const Landing& landing : part_.landings) {
+    addends.clear();
+    for (const Addend& addend : landing.addends) {
+      const Source& source = sources_[static_cast<size_t>(addend.pull)];
+      addends.push_back(
+          {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
+    }
+    reduce_box(part_.output + offset_bytes(landing.to, part_.output_strides), part_.output_strides, addends,
+               landing.extent, *part_.combine);
+  }
+}
+
+void Execution::stream() {
+  while (!is_streamed()) {
+    if (step()) continue;
+    const auto nap = outgoing_.size() + incoming_.size() > 1 ? kShortNap : kNap;
+    waiting_.until(
+        blocker(), [&] { return can_step(); }, nap);
+  }
+}
+
+bool Execution::is_streamed() const {
+  return local_cursor_->is_done() &&
+         std::all_of(outgoing_.begin(), outgoing_.end(), [](const Outgoing& o) { return o.is_done(); }) &&
+         std::all_of(incoming_.begin(), incoming_.end(), [](const Incoming& i) { return i.is_done(); });
+}
+
+bool Execution::can_step() const {
+  for (const Outgoing& out : outgoing_) {
+    if (!out.is_done() && out.has_room()) return true;
+  }
+  const auto comes = [](const Incoming& in) { return !in.is_done() && in.is_available(); };
+  if (part_.combine && in_step_)
+    return !incoming_.empty() && std::all_of(incoming_.begin(), incoming_.end(), comes);
+  return std::any_of(incoming_.begin(), incoming_.end(), comes);
+}
+
+// A peer whose turn it is.
+int64_t Execution::blocker() const {
+  for (const Incoming& in : incoming_) {
+    if (!in.is_done() && !in.is_available()) return in.peer();
+  }
+  for (const Outgoing& out : outgoing_) {
+    if (!out.is_done() && !out.has_room()) return out.blocker();
+  }
+  return (waiting_.rank() + 1) % waiting_.size();
+}
+
+// One piece out for everybody and one piece in from everybody, as far as there are; whether there was any.
+bool Execution::step() {
+  bool moved = false;
+  for (Outgoing& out : outgoing_) {
+    if (out.is_done() || !out.has_room()) continue;
+    out.put();
+    moved = true;
+  }
+  moved |= copy_local_piece();
+  if (part_.combine && in_step_) {
+    const auto comes = [](const Incoming& in) { return !in.is_done() && in.is_available(); };
+    if (incoming_.empty() || !std::all_of(incoming_.begin(), incoming_.end(), comes)) return moved;
+    reduce_piece();
+    return true;
+  }
+  for (Incoming& in : incoming_) {
+    if (in.is_done() || !in.is_available()) continue;
+    in.take();
+    moved = true;
+  }
+  return moved;
+}
+
+void Execution::reduce_piece() {
+  const Landing& landing = part_.landings.front();
+  const Piece piece = incoming_.front().piece();
+  const Dims packed = packed_strides(piece.extent, part_.element_bytes);
+  std::vector<StridedAddend> addends;
+  addends.reserve(landing.addends.size());
+  size_t next = 0;
+  for (const Addend& addend : landing.addends) {
+    const auto pull = static_cast<size_t>(addend.pull);
+    const Source& source = sources_[pull];
+    if (awaits(pull)) {
+      addends.push_back({.data = incoming_[next++].slot(), .strides = packed});
+    } else {
+      addends.push_back(
+          {.data = source.data + offset_bytes(piece.offset, source.strides), .strides = source.strides});
+    }
+  }
+  const Place place{.data = part_.output + offset_bytes(landing.to, part_.output_strides),
+                    .strides = part_.output_strides};
+  reduce_box(at(place, piece.offset), place.strides, addends, piece.extent, *part_.combine);
+  for (Incoming& in : incoming_) in.done();
+}
+
+void Execution::finish() {
+  bool reads_directly = false;
+  for (const Pull& pull : part_.pulls)
+    reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&
+                      said_[static_cast<size_t>(pull.peer)].header.path == Path::arena;
+  if (reads_directly) {
+    // Release: pairs with the acquire below; this rank has read what it needed of its peers' tensors.
+    waiting_.own().head().finished.store(number_, std::memory_order_release);
+    waiting_.ring();
+  }
+  if (path_ != Path::arena) return;
+  for (const Push& push : part_.pushes) {
+    if (push.peer == waiting_.rank() || volume(push.extent) == 0) continue;
+    const std::atomic<uint64_t>& finished = waiting_.board(push.peer).head().finished;
+    waiting_.until(push.peer, [&] { return finished.load(std::memory_order_acquire) >= number_; });
+  }
+}
+
+}  // namespace shardway::shm

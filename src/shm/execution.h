@@ -1,0 +1,59 @@
+// One collective, from header to result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "shm/header.h"
+#include "shm/streams.h"
+
+namespace shardway::shm {
+
+// Runs a rank's part as collective `number` of its group. Every header is copied and checked before the first
+// byte of the output is written; when it returns, the output is there and the input may change.
+class Execution {
+ public:
+  Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part);
+
+  void run();
+
+ private:
+  void hear_everybody();
+  void open_outgoing();
+  void open_incoming();
+  void open_local();
+  bool copy_local_piece();
+  void copy_pulls();
+  void reduce_landings();
+  void stream();
+  bool step();
+  bool can_step() const;
+  bool is_streamed() const;
+  int64_t blocker() const;
+  void reduce_piece();
+  bool is_in_step() const;
+  Place place_of(const Pull& pull) const;
+  bool awaits(size_t pull) const {
+    return sources_[pull].data == nullptr && volume(part_.pulls[pull].extent) > 0;
+  }
+  void finish();
+
+  Waiting& waiting_;
+  const Arena& arena_;
+  uint64_t number_;
+  const Part& part_;
+  Path path_ = Path::none;
+  std::vector<Said> said_;       // by rank
+  std::vector<Source> sources_;  // by pull
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::vector<std::vector<std::byte>> aside_;  // by pull: what came through a ring and is combined later
+  bool in_step_ = false;                       // pieces of all addends are combined as they come
+  bool has_streams_ = false;
+  std::vector<size_t> local_;  // the pulls that need no ring, copied between the others
+  std::optional<Cursor> local_cursor_;
+};
+
+}  // namespace shardway::shm

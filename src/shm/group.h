@@ -1,0 +1,77 @@
+// Ranks of one host that share memory.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shm/arena.h"
+#include "shm/part.h"
+#include "shm/waiting.h"
+
+namespace shardway::shm {
+
+// Every rank's block of bytes in rank order, from this rank's: collective. All blocks have one length.
+using Exchange = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
+
+struct JoinOptions {
+  int64_t rank = 0;
+  int64_t size = 1;
+  Exchange exchange = {};
+  std::shared_ptr<Arena> arena = nullptr;  // without: the process's own
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  std::chrono::milliseconds patience = std::chrono::seconds(10);  // for a peer's answer at its socket
+};
+
+class Group;
+
+// A group, or why these ranks have none: then no rank has.
+struct Joined {
+  std::shared_ptr<Group> group = nullptr;
+  std::string why_not = {};
+};
+
+// All calls but the first three are collective, made by one thread at a time, in the same order on every
+// rank. They throw PeerLost for a peer that is gone; then every later call does. In a child of fork they
+// throw WrongProcess.
+class Group {
+ public:
+  // Collective. Exchanges twice, whatever happens; an exception is the exchange's own.
+  static Joined join(const JoinOptions& options);
+
+  // Tells the others that this rank has left.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int64_t rank() const { return waiting_->rank(); }
+  int64_t size() const { return waiting_->size(); }
+  const std::shared_ptr<Arena>& arena() const { return arena_; }
+
+  // Every rank's note at the beginning of a row of `rows`. Notes may differ in length, up to kNoteBytes and
+  // to `row_bytes`, which is the same on all ranks.
+  void gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes);
+
+  // This rank's part of a collective; the others run theirs.
+  void run(const Part& part);
+
+ private:
+  Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting);
+
+  uint64_t next_number();
+  template <class Body>
+  void guarded(Body&& body);
+
+  std::shared_ptr<Arena> arena_;
+  std::unique_ptr<Waiting> waiting_;
+  uint64_t number_ = 0;
+  uint64_t generation_;
+};
+
+}  // namespace shardway::shm

@@ -1,0 +1,178 @@
+#include "shm/header.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "shm/copy.h"
+
+namespace shardway::shm {
+namespace {
+
+bool sends_anything(const Part& part, int64_t rank) {
+  return std::any_of(part.pushes.begin(), part.pushes.end(),
+                     [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
+}
+
+Path path_for(const Part& part, const Arena& arena, int64_t rank, int64_t bytes_in_memory) {
+  if (!sends_anything(part, rank)) return Path::none;
+  if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
+  if (volume(part.input.shape) * part.element_bytes <= kInlineBytes) return Path::packed;
+  return arena.contains(part.input.data, bytes_in_memory) ? Path::arena : Path::staged;
+}
+
+// The pushes by peer, and where those to each peer begin.
+void list_pushes(const Board& board, uint64_t number, const Part& part, const Dims& strides, int64_t ranks) {
+  Page& page = board.page(number);
+  int64_t* first = board.first_listed(number);
+  size_t next = 0;
+  for (int64_t peer = 0; peer <= ranks; ++peer) {
+    while (next < part.pushes.size() && part.pushes[next].peer < peer) {
+      const Push& push = part.pushes[next];
+      page.listed[next++] = {.offset_bytes = offset_bytes(push.from, strides), .volume = volume(push.extent)};
+    }
+    first[peer] = static_cast<int64_t>(next);
+  }
+}
+
+void enter(Waiting& waiting, uint64_t number) {
+  // Release: pairs with the acquire in meet(); the page is written before.
+  waiting.own().head().entered.store(number, std::memory_order_release);
+  waiting.ring();
+}
+
+[[noreturn]] void refuse(int64_t peer, const std::string& why) {
+  throw BadHeader("rank " + std::to_string(peer) + " " + why);
+}
+
+// Bytes from the first element of the peer's input to the first of the box.
+int64_t begin_of(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index) {
+  const bool is_known =
+      std::none_of(pull.from.begin(), pull.from.end(), [](int64_t o) { return o == kUnknown; });
+  if (said.header.is_listed != 0) {
+    if (index >= said.end - said.first) refuse(pull.peer, "sends fewer boxes than are expected of it");
+    const Listed listed =
+        waiting.board(pull.peer).page(number).listed[static_cast<size_t>(said.first + index)];
+    if (listed.volume != volume(pull.extent))
+      refuse(pull.peer, "sends " + std::to_string(listed.volume) + " elements where " +
+                            std::to_string(volume(pull.extent)) + " are expected");
+    if (!is_known) return listed.offset_bytes;
+  }
+  for (size_t d = 0; d < pull.from.size(); ++d) {
+    if (pull.from[d] < 0 || pull.from[d] > said.shape[d] - pull.extent[d])
+      refuse(pull.peer, "has no such box in its input");
+  }
+  return offset_bytes(pull.from, said.strides);
+}
+
+}  // namespace
+
+bool is_for_all(const Part& part, int64_t rank, int64_t size) {
+  const Push* first = nullptr;
+  int64_t others = 0;
+  for (const Push& push : part.pushes) {
+    if (push.peer == rank) continue;
+    if (first == nullptr) first = &push;
+    if (!(push.from == first->from) || !(push.extent == first->extent)) return false;
+    ++others;
+  }
+  // Ordered by peer, and as many as there are: one each, unless one has two.
+  if (others != size - 1 || size < 3) return false;
+  for (size_t i = 1; i < part.pushes.size(); ++i) {
+    if (part.pushes[i].peer == part.pushes[i - 1].peer) return false;
+  }
+  return true;
+}
+
+Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part) {
+  const Board& board = waiting.own();
+  const Input& input = part.input;
+  const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
+  Page& page = board.page(number);
+  Header& header = page.header;
+  header.number = number;
+  header.path = path_for(part, arena, waiting.rank(), bytes_in_memory);
+  header.dims = static_cast<uint8_t>(input.shape.size());
+  header.for_all = header.path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
+  header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
+  header.element_bytes = static_cast<uint32_t>(part.element_bytes);
+  header.base = header.path == Path::arena ? arena.offset_of(input.data) : 0;
+  header.note_bytes = 0;
+  header.span_bytes = bytes_in_memory;
+  const bool is_packed = header.path == Path::packed;
+  const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
+  if (is_packed) {
+    header.span_bytes = volume(input.shape) * part.element_bytes;
+    copy_box(board.payload(number), strides, input.data, input.strides, input.shape, part.element_bytes);
+  }
+  std::copy(input.shape.begin(), input.shape.end(), page.shape.begin());
+  std::copy(strides.begin(), strides.end(), page.strides.begin());
+  if (header.is_listed != 0) list_pushes(board, number, part, strides, waiting.size());
+  enter(waiting, number);
+  return header.path;
+}
+
+void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note) {
+  Header& header = waiting.own().page(number).header;
+  header = {};
+  header.number = number;
+  header.note_bytes = static_cast<int64_t>(note.size());
+  copy_bytes(waiting.own().payload(number), note.data(), static_cast<int64_t>(note.size()));
+  enter(waiting, number);
+}
+
+void meet(Waiting& waiting, uint64_t number) {
+  for (int64_t step = 1; step < waiting.size(); ++step) {
+    const int64_t peer = (waiting.rank() + step) % waiting.size();
+    const std::atomic<uint64_t>& entered = waiting.board(peer).head().entered;
+    // Acquire: pairs with the release in enter(); the peer's page is there.
+    waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
+  }
+}
+
+Said hear(const Waiting& waiting, uint64_t number, int64_t peer) {
+  const Page& page = waiting.board(peer).page(number);
+  Said said;
+  std::memcpy(&said.header, &page.header, sizeof(Header));
+  const Header& header = said.header;
+  if (header.number != number) refuse(peer, "is in another collective");
+  if (header.dims > kMaxDims || header.path > Path::address) refuse(peer, "has a header that cannot be");
+  said.shape = Dims({page.shape.data(), header.dims});
+  said.strides = Dims({page.strides.data(), header.dims});
+  if (header.is_listed != 0) {
+    const int64_t* first = waiting.board(peer).first_listed(number) + waiting.rank();
+    said.first = first[0];
+    said.end = first[1];
+    if (said.first < 0 || said.first > said.end || said.end > kMaxListed)
+      refuse(peer, "has a header that cannot be");
+  }
+  if (header.path == Path::arena && !waiting.peer(peer).holds(header.base, header.span_bytes))
+    refuse(peer, "has its input outside its memory");
+  if (header.path == Path::packed && (header.span_bytes < 0 || header.span_bytes > kInlineBytes))
+    refuse(peer, "has its input outside its memory");
+  return said;
+}
+
+Source locate(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index,
+              int64_t element_bytes) {
+  const Header& header = said.header;
+  if (header.path == Path::none) refuse(pull.peer, "sends nothing where a box is expected of it");
+  if (header.element_bytes != element_bytes || said.shape.size() != pull.extent.size())
+    refuse(pull.peer, "has elements or dims of another kind");
+  const int64_t begin = begin_of(waiting, said, number, pull, index);
+  if (header.path == Path::staged || header.path == Path::address) return {};
+  int64_t end = begin;  // the last element's, then past it; what cannot be counted cannot be
+  for (size_t d = 0; d < pull.extent.size(); ++d) {
+    int64_t length = 0;
+    if (said.strides[d] < 0 || __builtin_mul_overflow(pull.extent[d] - 1, said.strides[d], &length) ||
+        __builtin_add_overflow(end, length, &end))
+      refuse(pull.peer, "has strides that cannot be");
+  }
+  if (begin < 0 || end > header.span_bytes - element_bytes)
+    refuse(pull.peer, "has no such box in its memory");
+  const std::byte* base = header.path == Path::packed ? waiting.board(pull.peer).payload(number)
+                                                      : waiting.peer(pull.peer).base() + header.base;
+  return {.data = base + begin, .strides = said.strides};
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,74 @@
+#include "shm/peer.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+#include "shm/process.h"
+
+namespace shardway::shm {
+namespace {
+
+// The peers that are mapped, by nonce. A child of fork starts with none: a mapping it inherited is its
+// parent's to close.
+class Known {
+ public:
+  static Known& instance() {
+    static auto* known = new Known;  // never destroyed: groups may outlive the end of main
+    return *known;
+  }
+
+  std::shared_ptr<Peer> find(const Nonce& nonce) {
+    const std::lock_guard lock(mutex_);
+    const auto entry = peers_.find({fork_generation(), nonce});
+    return entry == peers_.end() ? nullptr : entry->second.lock();
+  }
+
+  std::shared_ptr<Peer> add(const Nonce& nonce, const std::shared_ptr<Peer>& peer) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(peers_, [](const auto& entry) { return entry.second.expired(); });
+    auto& entry = peers_[{fork_generation(), nonce}];
+    if (auto first = entry.lock()) return first;
+    entry = peer;
+    return peer;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<uint64_t, Nonce>, std::weak_ptr<Peer>> peers_;
+};
+
+}  // namespace
+
+Peer::Peer(const File& arena, File process, pid_t pid, const Nonce& expected)
+    : process_(std::move(process)), pid_(pid), nonce_(expected) {
+  struct stat status {};
+  if (fstat(arena.get(), &status) != 0) throw std::system_error(errno, std::generic_category(), "fstat");
+  if ((fcntl(arena.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0)
+    throw std::runtime_error("the peer's memory could shrink");
+  size_ = status.st_size;
+  if (size_ < static_cast<int64_t>(sizeof(ArenaHead))) throw std::runtime_error("the peer's memory is empty");
+  void* base =
+      mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED | MAP_NORESERVE, arena.get(), 0);
+  if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap of a peer's memory");
+  base_ = static_cast<const std::byte*>(base);
+  if (reinterpret_cast<const ArenaHead*>(base_)->nonce != expected) {
+    munmap(base, static_cast<size_t>(size_));
+    throw std::runtime_error("the memory is another rank's");
+  }
+}
+
+Peer::~Peer() { munmap(const_cast<std::byte*>(base_), static_cast<size_t>(size_)); }
+
+std::shared_ptr<Peer> Peer::find(const Nonce& nonce) { return Known::instance().find(nonce); }
+
+std::shared_ptr<Peer> Peer::remember(std::shared_ptr<Peer> peer) {
+  return Known::instance().add(peer->nonce_, peer);
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,47 @@
+// A peer's arena and process, as this rank sees them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "shm/arena.h"
+#include "shm/file.h"
+
+namespace shardway::shm {
+
+// All of a peer's arena, read-only, and a handle of its process. Groups with the same peer share one.
+class Peer {
+ public:
+  // Maps the file and reads the nonce back; throws std::runtime_error when it is another's.
+  Peer(const File& arena, File process, pid_t pid, const Nonce& expected);
+  ~Peer();
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  // The one that is mapped already, if any.
+  static std::shared_ptr<Peer> find(const Nonce& nonce);
+  static std::shared_ptr<Peer> remember(std::shared_ptr<Peer> peer);
+
+  const std::byte* base() const { return base_; }
+  int64_t size() const { return size_; }
+
+  // Whether [offset, offset + bytes) lies in the arena, whatever the numbers are.
+  bool holds(int64_t offset, int64_t bytes) const {
+    return offset >= 0 && bytes >= 0 && bytes <= size_ && offset <= size_ - bytes;
+  }
+
+  const File& process() const { return process_; }  // readable once the process has ended
+  pid_t pid() const { return pid_; }                // in this process's namespace; 0: not visible from here
+
+ private:
+  File process_;
+  pid_t pid_;
+  Nonce nonce_;
+  const std::byte* base_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace shardway::shm

@@ -1,0 +1,123 @@
+#include "shm/streams.h"
+
+#include "shm/copy.h"
+
+namespace shardway::shm {
+namespace {
+
+std::vector<Dims> extents_of(const std::vector<const Push*>& pushes) {
+  std::vector<Dims> extents;
+  extents.reserve(pushes.size());
+  for (const Push* push : pushes) extents.push_back(push->extent);
+  return extents;
+}
+
+std::vector<int64_t> everybody_but(int64_t rank, int64_t size) {
+  std::vector<int64_t> others;
+  for (int64_t peer = 0; peer < size; ++peer) {
+    if (peer != rank) others.push_back(peer);
+  }
+  return others;
+}
+
+std::atomic<uint64_t>& filled_by(const Board& board, bool for_all, int64_t reader) {
+  return for_all ? board.head().put_for_all : board.pair(reader).put;
+}
+
+std::atomic<uint64_t>& taken_by(const Board& board, bool for_all, int64_t writer) {
+  return for_all ? board.pair(writer).taken_of_all : board.pair(writer).taken;
+}
+
+}  // namespace
+
+Cursor::Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes)
+    : extents_(std::move(extents)), element_bytes_(element_bytes), slot_bytes_(slot_bytes) {
+  skip_empty();
+}
+
+void Cursor::skip_empty() {
+  for (; box_ < extents_.size(); ++box_) {
+    pieces_ = Pieces(extents_[box_], element_bytes_, slot_bytes_);
+    piece_ = 0;
+    if (pieces_.count() > 0) return;
+  }
+}
+
+void Cursor::advance() {
+  if (++piece_ < pieces_.count()) return;
+  ++box_;
+  skip_empty();
+}
+
+Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all)
+    : waiting_(waiting),
+      part_(part),
+      pushes_(std::move(pushes)),
+      readers_(for_all ? everybody_but(waiting.rank(), waiting.size()) : std::vector{pushes_.front()->peer}),
+      ring_(for_all ? waiting.rank() : readers_.front()),
+      filled_(filled_by(waiting.own(), for_all, readers_.front())),
+      for_all_(for_all),
+      cursor_(extents_of(pushes_), part.element_bytes, slot_bytes(waiting.size())) {}
+
+int64_t Outgoing::blocker() const {
+  const uint64_t filled = filled_.load(std::memory_order_relaxed);  // written by this rank alone
+  for (const int64_t reader : readers_) {
+    // Acquire: pairs with the release in Incoming::done; the reader has read the slot.
+    const uint64_t taken =
+        taken_by(waiting_.board(reader), for_all_, waiting_.rank()).load(std::memory_order_acquire);
+    if (filled - taken >= kSlots) return reader;
+  }
+  return -1;
+}
+
+void Outgoing::put() {
+  const uint64_t filled = filled_.load(std::memory_order_relaxed);
+  const Push& push = *pushes_[cursor_.box()];
+  const Piece piece = cursor_.piece();
+  const Input& input = part_.input;
+  const std::byte* from =
+      input.data + offset_bytes(push.from, input.strides) + offset_bytes(piece.offset, input.strides);
+  copy_box(waiting_.own().slot(ring_, filled), packed_strides(piece.extent, part_.element_bytes), from,
+           input.strides, piece.extent, part_.element_bytes);
+  // Release: pairs with the acquire in Incoming::is_available; the slot is filled.
+  filled_.store(filled + 1, std::memory_order_release);
+  waiting_.ring();
+  cursor_.advance();
+}
+
+Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents,
+                   std::vector<Place> places, int64_t element_bytes)
+    : waiting_(waiting),
+      peer_(peer),
+      ring_(for_all ? peer : waiting.rank()),
+      filled_(filled_by(waiting.board(peer), for_all, waiting.rank())),
+      taken_(taken_by(waiting.own(), for_all, peer)),
+      places_(std::move(places)),
+      element_bytes_(element_bytes),
+      cursor_(std::move(extents), element_bytes, slot_bytes(waiting.size())) {}
+
+bool Incoming::is_available() const {
+  // Acquire: pairs with the release in Outgoing::put.
+  return filled_.load(std::memory_order_acquire) > taken_.load(std::memory_order_relaxed);
+}
+
+const std::byte* Incoming::slot() const {
+  return waiting_.board(peer_).slot(ring_, taken_.load(std::memory_order_relaxed));
+}
+
+void Incoming::take() {
+  const Piece piece = cursor_.piece();
+  const Place& place = places_[cursor_.box()];
+  copy_box(at(place, piece.offset), place.strides, slot(), packed_strides(piece.extent, element_bytes_),
+           piece.extent, element_bytes_);
+  done();
+}
+
+void Incoming::done() {
+  // Release: pairs with the acquire in Outgoing::blocker; the slot has been read.
+  taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  waiting_.ring();
+  cursor_.advance();
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,97 @@
+// Boxes through rings of slots: the writer packs pieces into slots of its own arena, the reader takes them
+// out. Between a writer and a reader two counters grow: slots filled, and slots emptied. No rank waits for a
+// third.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shm/part.h"
+#include "shm/pieces.h"
+#include "shm/waiting.h"
+
+namespace shardway::shm {
+
+// A box in memory: of the input, of the output, or of a buffer aside.
+struct Place {
+  std::byte* data = nullptr;
+  Dims strides = {};
+};
+
+inline std::byte* at(const Place& place, const Dims& offset) {
+  return place.data + offset_bytes(offset, place.strides);
+}
+
+// The pieces of several boxes, one after the other.
+class Cursor {
+ public:
+  Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes);
+
+  bool is_done() const { return box_ == extents_.size(); }
+  size_t box() const { return box_; }
+  Piece piece() const { return pieces_[piece_]; }
+  void advance();
+
+ private:
+  void skip_empty();
+
+  std::vector<Dims> extents_;
+  int64_t element_bytes_;
+  int64_t slot_bytes_;
+  size_t box_ = 0;
+  Pieces pieces_{Dims::zeros(1), 1, 1};
+  int64_t piece_ = 0;
+};
+
+// What this rank puts into one of its rings: for one peer, or for all of them.
+class Outgoing {
+ public:
+  Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all);
+
+  bool is_done() const { return cursor_.is_done(); }
+  bool has_room() const { return blocker() < 0; }
+  int64_t blocker() const;  // a reader that has not emptied the next slot yet; -1: it is free
+  void put();
+
+ private:
+  Waiting& waiting_;
+  const Part& part_;
+  std::vector<const Push*> pushes_;
+  std::vector<int64_t> readers_;
+  int64_t ring_;
+  std::atomic<uint64_t>& filled_;
+  bool for_all_;
+  Cursor cursor_;
+};
+
+// What this rank takes out of a peer's ring.
+class Incoming {
+ public:
+  // Where each of the pulls goes, in their order.
+  Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents, std::vector<Place> places,
+           int64_t element_bytes);
+
+  int64_t peer() const { return peer_; }
+  bool is_done() const { return cursor_.is_done(); }
+  bool is_available() const;
+
+  // Copies the next piece to its place.
+  void take();
+
+  // For a reader that does more than copy: the slot and what is in it, and that it is empty now.
+  const std::byte* slot() const;
+  Piece piece() const { return cursor_.piece(); }
+  void done();
+
+ private:
+  Waiting& waiting_;
+  int64_t peer_;
+  int64_t ring_;
+  const std::atomic<uint64_t>& filled_;
+  std::atomic<uint64_t>& taken_;
+  std::vector<Place> places_;
+  int64_t element_bytes_;
+  Cursor cursor_;
+};
+
+}  // namespace shardway::shm

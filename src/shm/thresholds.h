@@ -1,0 +1,43 @@
+// Where one way of moving bytes gives way to another. Each figure has the measurement that set it; the tables
+// are in docs/decisions/0006-shared-memory.md.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace shardway::shm {
+
+// An input of up to this many bytes travels beside the header: two copies, but no wait for readers at the
+// end. 2 ranks, all-gather: at 8 KiB inline and pulled tie, above it pulls win; below it inline saves the
+// 0.1 to 0.2 µs of the second wait.
+inline constexpr int64_t kInlineBytes = 8 << 10;
+
+// What a caller may send beside the header on top of an input: the checks of the layer above.
+inline constexpr int64_t kNoteBytes = 32 << 10;
+
+// Staged copies go through rings of this many slots: with two a writer waits for every reader, with eight
+// the ring leaves the second-level cache.
+inline constexpr int64_t kSlots = 4;
+
+// A slot's size. 64 KiB slots keep a pair's ring (256 KiB) in a second-level cache of 1 MiB; a rank has one
+// ring per peer, and with many peers all of them together stay within 2 MiB.
+inline constexpr int64_t slot_bytes(int64_t ranks) {
+  return std::clamp((int64_t{512} << 10) / ranks / 4096 * 4096, int64_t{8} << 10, int64_t{64} << 10);
+}
+
+// Looks at a flag before the core is given away: about 20 µs. A peer that takes longer is not about to
+// answer.
+inline constexpr int kSpins = 2000;
+
+// How long a waiter yields before it sleeps: waking a sleeper costs both sides some 5 µs.
+inline constexpr std::chrono::microseconds kYieldFor{1000};
+
+// A sleeper looks up this often, so that it sees a peer's death.
+inline constexpr std::chrono::milliseconds kNap{50};
+inline constexpr std::chrono::milliseconds kShortNap{1};
+
+// How often a waiter asks whether its peers are alive.
+inline constexpr std::chrono::milliseconds kLookEvery{20};
+
+}  // namespace shardway::shm

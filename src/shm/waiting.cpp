@@ -1,0 +1,108 @@
+#include "shm/waiting.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include "shm/futex.h"
+
+namespace shardway::shm {
+namespace {
+
+std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
+  switch (ended.how) {
+    case End::left:
+      return "it left the group";
+    case End::died:
+      return "its process ended";
+    case End::timed_out:
+      return "it did not come within " + std::to_string(timeout.count()) + " ms";
+    default:
+      return "its call failed";
+  }
+}
+
+}  // namespace
+
+Waiting::Waiting(int64_t rank, uint64_t group, std::vector<Board> boards,
+                 std::vector<std::shared_ptr<Peer>> peers, const WaitOptions& options)
+    : rank_(rank),
+      group_(group),
+      boards_(std::move(boards)),
+      peers_(std::move(peers)),
+      options_(options),
+      spins_(options.spins ? kSpins : 1) {}
+
+void Waiting::ring() const {
+  BoardHead& head = own().head();
+  head.bell.store(head.bell.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  // Between the change and the look at the sleepers, as there is one between a sleeper's mark and its look
+  // at the bell (fall_asleep): one of the two sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ || board(peer).head().asleep.load(std::memory_order_relaxed) == 0) continue;
+    futex_wake_all(head.bell);
+    return;
+  }
+}
+
+void Waiting::end(const Ended& ended) {
+  if (!lost_) lost_.emplace(ended.rank, reason_of(ended, options_.timeout));
+  uint32_t nobody = 0;
+  // Release: pairs with the acquire in ended(). The first reason stays.
+  own().head().ended.compare_exchange_strong(nobody, word_of(ended), std::memory_order_release);
+  ring();
+}
+
+Ended Waiting::ended(int64_t peer) const {
+  const BoardHead& head = board(peer).head();
+  const uint32_t word = head.ended.load(std::memory_order_acquire);
+  // A board that was given away is no board of this group: the peer had left it before.
+  if (head.group.load(std::memory_order_acquire) != group_) return {.how = End::left, .rank = peer};
+  if (word == 0) return {};
+  const Ended ended = ended_of(word);
+  return ended.rank < size() ? ended : Ended{.how = End::failed, .rank = peer};
+}
+
+std::optional<Ended> Waiting::find_end(int64_t waited_for) const {
+  // Deaths come first: a peer that died is the cause of what others saw.
+  pollfd process{.fd = peer(waited_for).process().get(), .events = POLLIN, .revents = 0};
+  if (poll(&process, 1, 0) > 0) return Ended{.how = End::died, .rank = waited_for};
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    const Ended found = ended(peer);
+    // Who has left may have done its part before; only the one that is waited for has not.
+    if (found.how != End::none && (found.how != End::left || peer == waited_for)) return found;
+  }
+  return std::nullopt;
+}
+
+PeerLost Waiting::lose(const Ended& ended) {
+  end(ended);
+  return *lost_;
+}
+
+Waiting::Patience::Patience(Waiting& waiting, int64_t peer, std::chrono::milliseconds nap)
+    : waiting_(waiting), peer_(peer), nap_(nap), start_(Clock::now()), last_look_(start_) {}
+
+void Waiting::Patience::give_core_away() { sched_yield(); }
+
+std::optional<PeerLost> Waiting::Patience::look_around(Clock::time_point now) {
+  last_look_ = now;
+  has_looked_ = true;
+  if (const auto ended = waiting_.find_end(peer_)) return waiting_.lose(*ended);
+  if (now - start_ > waiting_.options_.timeout) return waiting_.lose({.how = End::timed_out, .rank = peer_});
+  return std::nullopt;
+}
+
+uint32_t Waiting::Patience::fall_asleep() {
+  waiting_.own().head().asleep.store(1, std::memory_order_relaxed);
+  // Pairs with the fence in ring().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return waiting_.board(peer_).head().bell.load(std::memory_order_acquire);
+}
+
+void Waiting::Patience::sleep(uint32_t bell) { futex_wait(waiting_.board(peer_).head().bell, bell, nap_); }
+
+void Waiting::Patience::wake_up() { waiting_.own().head().asleep.store(0, std::memory_order_relaxed); }
+
+}  // namespace shardway::shm

@@ -1,0 +1,127 @@
+// How a rank waits for its peers, and learns that it need not any more.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "shm/board.h"
+#include "shm/errors.h"
+#include "shm/peer.h"
+
+namespace shardway::shm {
+
+inline void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+struct WaitOptions {
+  bool spins = false;  // every rank has a core: look often before giving this one away
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+};
+
+class Waiting {
+ public:
+  // `boards` and `peers` by rank; this rank's own board is the one that it writes.
+  Waiting(int64_t rank, uint64_t group, std::vector<Board> boards, std::vector<std::shared_ptr<Peer>> peers,
+          const WaitOptions& options);
+
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return static_cast<int64_t>(boards_.size()); }
+  const Board& own() const { return boards_[static_cast<size_t>(rank_)]; }
+  const Board& board(int64_t rank) const { return boards_[static_cast<size_t>(rank)]; }
+  const Peer& peer(int64_t rank) const { return *peers_[static_cast<size_t>(rank)]; }
+
+  // After every change of the own board: whoever sleeps on it wakes.
+  void ring() const;
+
+  // Returns once `ready`, which the named peer brings about. Throws PeerLost when it cannot any more, or
+  // does not in time; then the group is ended. `nap` bounds a sleep, where others may bring it about too.
+  template <class Ready>
+  void until(int64_t peer, Ready&& ready, std::chrono::milliseconds nap = kNap) {
+    for (int look = 0; look < spins_; ++look) {
+      if (ready()) return;
+      pause_core();
+    }
+    if (ready()) return;
+    Patience patience(*this, peer, nap);
+    while (!ready()) patience.step(ready);
+  }
+
+  // Throws PeerLost when the group was ended before, by this rank or by another.
+  void check() {
+    if (lost_) throw PeerLost(*lost_);
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      if (peer != rank_ && board(peer).head().ended.load(std::memory_order_relaxed) != 0)
+        throw lose(ended(peer));
+    }
+  }
+
+  // Tells every peer, and this rank's later calls, that the group is over.
+  void end(const Ended& ended);
+
+  // Whether this peer said that it is over; a board that is none any more says so too.
+  Ended ended(int64_t peer) const;
+
+  const WaitOptions& options() const { return options_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // One wait past the first looks: yields, then sleeps, and asks now and then who is still there.
+  class Patience {
+   public:
+    Patience(Waiting& waiting, int64_t peer, std::chrono::milliseconds nap);
+
+    template <class Ready>
+    void step(Ready& ready) {
+      for (int look = 0; look < 16; ++look) {
+        if (ready()) return;
+        give_core_away();
+      }
+      const auto now = Clock::now();
+      if (now - last_look_ >= kLookEvery || !has_looked_) {
+        const std::optional<PeerLost> lost = look_around(now);
+        if (ready()) return;  // what it waited for came before the end
+        if (lost) throw PeerLost(*lost);
+      }
+      if (now - start_ < kYieldFor) return;
+      const uint32_t bell = fall_asleep();
+      if (!ready()) sleep(bell);
+      wake_up();
+    }
+
+   private:
+    static void give_core_away();
+    std::optional<PeerLost> look_around(Clock::time_point now);
+    uint32_t fall_asleep();
+    void sleep(uint32_t bell);
+    void wake_up();
+
+    Waiting& waiting_;
+    int64_t peer_;
+    std::chrono::milliseconds nap_;
+    Clock::time_point start_;
+    Clock::time_point last_look_;
+    bool has_looked_ = false;
+  };
+
+  std::optional<Ended> find_end(int64_t waited_for) const;
+  PeerLost lose(const Ended& ended);
+
+  int64_t rank_;
+  uint64_t group_;
+  std::vector<Board> boards_;
+  std::vector<std::shared_ptr<Peer>> peers_;
+  WaitOptions options_;
+  int spins_;
+  std::optional<PeerLost> lost_;
+};
+
+}  // namespace shardway::shm

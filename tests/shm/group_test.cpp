@@ -1,0 +1,136 @@
+// Collectives over shared memory: every path, every mixture of them, threads and processes.
+#include "shm/group.h"
+
+#include <gtest/gtest.h>
+
+#include "rank_runner.h"
+#include "scenario.h"
+#include "shm/errors.h"
+
+namespace shardway::testing {
+namespace {
+
+std::vector<int64_t> ragged(int64_t ranks, int64_t unit) {
+  std::vector<int64_t> sizes;
+  for (int64_t rank = 0; rank < ranks; ++rank) sizes.push_back((2 * rank + 1) * unit);
+  return sizes;
+}
+
+// Inputs of ranks that differ in where they lie.
+std::vector<Where> mixed(int64_t ranks, int64_t shift) {
+  std::vector<Where> where;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    where.push_back((rank + shift) % 2 == 0 ? Where::arena : Where::anywhere);
+  return where;
+}
+
+class ShmGroup : public ::testing::TestWithParam<int64_t> {
+ protected:
+  // As threads, then as processes.
+  static void run(const std::function<Scenario()>& make, int times = 3) {
+    const Scenario scenario = make();
+    const auto body = [&](shm::Group& group) { run_scenario(group, scenario, times); };
+    EXPECT_NO_THROW(run_threads(GetParam(), body));
+    EXPECT_EQ(run_processes(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
+  }
+  static void run_everywhere(Scenario scenario, int times = 3) {
+    for (int64_t shift = -1; shift < 3; ++shift) {
+      scenario.where.assign(static_cast<size_t>(GetParam()), shift < 0 ? Where::anywhere : Where::arena);
+      if (shift > 0) scenario.where = mixed(GetParam(), shift);
+      run([&] { return scenario; }, times);
+    }
+  }
+};
+
+TEST_P(ShmGroup, SmallInputsTravelBesideTheHeader) {
+  run_everywhere(gather({0, 3}, 0, ragged(GetParam(), 1)), 50);
+  run_everywhere(gather({4, 0, 2}, 1, ragged(GetParam(), 1)));
+  run_everywhere(reduce_scatter({0, 3}, 0, ragged(GetParam(), 1)), 50);
+}
+
+TEST_P(ShmGroup, LargeInputsArePulledOrStaged) {
+  run_everywhere(gather({0}, 0, ragged(GetParam(), 20'000)), 2);
+  run_everywhere(gather({60, 0}, 1, ragged(GetParam(), 300)), 2);
+  run_everywhere(reduce_scatter({0}, 0, ragged(GetParam(), 20'000)), 2);
+  run_everywhere(reduce_scatter({60, 0}, 1, ragged(GetParam(), 300)), 2);
+}
+
+TEST_P(ShmGroup, SmallAndLargeInputsMeet) {
+  std::vector<int64_t> sizes(static_cast<size_t>(GetParam()), 5);
+  sizes.back() = 70'000;
+  run_everywhere(gather({0}, 0, sizes));
+  sizes.front() = 0;
+  run_everywhere(gather({0}, 0, sizes));
+  run_everywhere(reduce_scatter({0}, 0, sizes));
+}
+
+TEST_P(ShmGroup, BlocksGoToTheirRanks) {
+  for (const bool offsets_known : {true, false}) {
+    Scenario small = all_to_all(GetParam(), 2, 3);
+    small.offsets_known = offsets_known;
+    run_everywhere(small);
+    Scenario large = all_to_all(GetParam(), 40, 501);
+    large.offsets_known = offsets_known;
+    run_everywhere(large, 2);
+  }
+}
+
+TEST_P(ShmGroup, InputsMayLieTransposed) {
+  Scenario scenario = gather({60, 0}, 1, ragged(GetParam(), 100));
+  scenario.is_transposed = true;
+  run_everywhere(scenario, 2);
+  scenario = reduce_scatter({60, 0}, 1, ragged(GetParam(), 100));
+  scenario.is_transposed = true;
+  run_everywhere(scenario, 2);
+}
+
+// Rows of every rank reversed at the next, some of them twice: many moves of a pair, several landings.
+TEST_P(ShmGroup, ManyMovesOfOnePairKeepTheirOrder) {
+  for (const int64_t rows : {3, 700}) {
+    Scenario scenario{.adds = true};
+    scenario.inputs.assign(static_cast<size_t>(GetParam()), {rows, 40});
+    scenario.outputs.assign(static_cast<size_t>(GetParam()), {rows, 40});
+    for (int64_t rank = 0; rank < GetParam(); ++rank) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t next = (rank + 1) % GetParam();
+        scenario.moves.push_back({rank, {row, 0}, next, {rows - 1 - row, 0}, {1, 40}});
+        if (row % 2 == 0) scenario.moves.push_back({rank, {0, 0}, next, {rows - 1 - row, 0}, {1, 40}});
+      }
+    }
+    run_everywhere(scenario, 2);
+  }
+}
+
+TEST_P(ShmGroup, NothingMovesWhereNothingIsToMove) {
+  Scenario scenario;
+  scenario.inputs.assign(static_cast<size_t>(GetParam()), {2, 2});
+  scenario.outputs.assign(static_cast<size_t>(GetParam()), {3});
+  run([&] { return scenario; });
+  run([] { return gather({0, 3}, 0, std::vector<int64_t>(static_cast<size_t>(GetParam()), 0)); });
+}
+
+TEST_P(ShmGroup, NotesOfEveryLengthArrive) {
+  const auto body = [](shm::Group& group) {
+    for (int64_t length : {0, 1, 63, 4096, 32768}) {
+      const int64_t own = std::max(length - group.rank(), int64_t{0});
+      const std::vector<std::byte> mine(static_cast<size_t>(own), std::byte(group.rank() + 1));
+      std::vector<std::byte> rows(static_cast<size_t>(group.size() * 40'000));
+      group.gather_notes(mine, rows.data(), 40'000);
+      for (int64_t rank = 0; rank < group.size(); ++rank) {
+        const int64_t theirs = std::max(length - rank, int64_t{0});
+        for (int64_t i = 0; i < 40'000; ++i) {
+          const auto expected = i < theirs ? std::byte(rank + 1) : std::byte(0);
+          if (rows[static_cast<size_t>(rank * 40'000 + i)] != expected)
+            throw std::runtime_error("another note");
+        }
+      }
+    }
+  };
+  EXPECT_NO_THROW(run_threads(GetParam(), body));
+}
+
+INSTANTIATE_TEST_SUITE_P(, ShmGroup, ::testing::Values(1, 2, 3, 4),
+                         [](const auto& info) { return std::to_string(info.param) + "ranks"; });
+
+}  // namespace
+}  // namespace shardway::testing

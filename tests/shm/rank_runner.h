@@ -1,0 +1,32 @@
+// Ranks that share memory, for tests: as threads of one process, or as processes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "shm/group.h"
+
+namespace shardway::testing {
+
+using RankBody = std::function<void(shm::Group&)>;
+
+struct RunOptions {
+  int64_t arena_bytes = int64_t{1} << 30;
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+};
+
+// Each thread has an arena and a rank of its own. Gives the first exception on.
+void run_threads(int64_t ranks, const RankBody& body, const RunOptions& options = {});
+
+// How a rank that was a process ended: empty, the text of its exception, or the signal.
+using Endings = std::vector<std::string>;
+
+// Forks the ranks and waits for them.
+Endings run_processes(int64_t ranks, const RankBody& body, const RunOptions& options = {});
+
+// Forks processes that meet through `exchange` but do not join by themselves.
+Endings run_unjoined(int64_t ranks, const std::function<void(int64_t rank, const shm::Exchange&)>& body);
+
+}  // namespace shardway::testing

@@ -1,0 +1,227 @@
+#include "scenario.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace shardway::testing {
+namespace {
+
+using Values = std::vector<int32_t>;
+
+int64_t count_of(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+int64_t index_of(const Shape& at, const Shape& shape) {
+  int64_t index = 0;
+  for (size_t d = 0; d < shape.size(); ++d) index = index * shape[d] + at[d];
+  return index;
+}
+
+// The n-th element of a box, row by row.
+Shape element_of(int64_t n, const Shape& extent, const Shape& offset) {
+  Shape at = offset;
+  for (size_t d = extent.size(); d-- > 0; n /= extent[d]) at[d] += n % extent[d];
+  return at;
+}
+
+Values input_of(int64_t rank, const Shape& shape, int time) {
+  Values values(static_cast<size_t>(count_of(shape)));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] =
+        static_cast<int32_t>((i * 2654435761U + static_cast<size_t>(rank * 977 + time * 131)) % 100003);
+  return values;
+}
+
+constexpr int32_t kUntouched = -7;
+
+Values expected_of(const Scenario& scenario, int64_t rank, int time) {
+  const Shape& shape = scenario.outputs[static_cast<size_t>(rank)];
+  Values result(static_cast<size_t>(count_of(shape)), kUntouched);
+  std::vector<bool> landed(result.size(), false);
+  for (const Moved& move : scenario.moves) {
+    if (move.to != rank) continue;
+    const Shape& input_shape = scenario.inputs[static_cast<size_t>(move.from)];
+    const Values input = input_of(move.from, input_shape, time);
+    for (int64_t n = 0; n < count_of(move.extent); ++n) {
+      const auto to = static_cast<size_t>(index_of(element_of(n, move.extent, move.target), shape));
+      const int32_t value =
+          input[static_cast<size_t>(index_of(element_of(n, move.extent, move.source), input_shape))];
+      result[to] = landed[to] ? result[to] + value : value;
+      landed[to] = true;
+    }
+  }
+  return result;
+}
+
+shm::Dims strides_of(const Shape& shape, bool is_transposed) {
+  if (!is_transposed) return shm::packed_strides(shm::Dims(shape), 4);
+  shm::Dims strides = shm::Dims::zeros(shape.size());
+  int64_t bytes = 4;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    strides[d] = bytes;
+    bytes *= shape[d];
+  }
+  return strides;
+}
+
+// This rank's part; pulls that land on one element become one landing when their boxes are equal.
+shm::Part part_of(const Scenario& scenario, int64_t rank) {
+  shm::Part part{.element_bytes = 4};
+  for (const Moved& move : scenario.moves) {
+    if (move.from == rank)
+      part.pushes.push_back({.peer = move.to, .from = move.source, .extent = move.extent});
+    if (move.to != rank) continue;
+    shm::Pull pull{.peer = move.from, .from = move.source, .to = move.target, .extent = move.extent};
+    if (!scenario.offsets_known && move.from != rank) pull.from[0] = shm::kUnknown;
+    part.pulls.push_back(pull);
+  }
+  const auto by_peer = [](const auto& a, const auto& b) { return a.peer < b.peer; };
+  std::stable_sort(part.pulls.begin(), part.pulls.end(), by_peer);
+  std::stable_sort(part.pushes.begin(), part.pushes.end(), by_peer);
+  if (!scenario.adds) return part;
+  part.combine = shm::Combine{.element = shm::Element::i32};
+  for (size_t i = 0; i < part.pulls.size(); ++i) {
+    const shm::Pull& pull = part.pulls[i];
+    if (shm::volume(pull.extent) == 0) continue;
+    auto same = std::find_if(part.landings.begin(), part.landings.end(), [&](const shm::Landing& landing) {
+      return landing.to == pull.to && landing.extent == pull.extent;
+    });
+    if (same == part.landings.end())
+      same = part.landings.insert(same, {.to = pull.to, .extent = pull.extent, .addends = {}});
+    same->addends.push_back({.pull = static_cast<int64_t>(i), .from = shm::Dims::zeros(pull.extent.size())});
+  }
+  return part;
+}
+
+// Memory of a rank's input, in its arena or outside.
+class Room {
+ public:
+  Room(shm::Arena& arena, Where where, size_t elements)
+      : arena_(arena), private_(where == Where::anywhere ? elements : 0) {
+    data_ = where == Where::arena ? arena.allocate(static_cast<int64_t>(elements * 4))
+                                  : reinterpret_cast<std::byte*>(private_.data());
+    is_shared_ = where == Where::arena;
+  }
+  ~Room() {
+    if (is_shared_) arena_.free(data_);
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  std::byte* data() { return data_; }
+
+ private:
+  shm::Arena& arena_;
+  Values private_;
+  std::byte* data_ = nullptr;
+  bool is_shared_ = false;
+};
+
+void lay_out(const Values& values, const Shape& shape, const shm::Dims& strides, std::byte* to) {
+  for (int64_t n = 0; n < count_of(shape); ++n) {
+    const shm::Dims at(element_of(n, shape, Shape(shape.size(), 0)));
+    std::memcpy(to + shm::offset_bytes(at, strides), &values[static_cast<size_t>(n)], 4);
+  }
+}
+
+}  // namespace
+
+void run_scenario(shm::Group& group, const Scenario& scenario, int times) {
+  const auto rank = static_cast<size_t>(group.rank());
+  const Shape& shape = scenario.inputs[rank];
+  shm::Part part = part_of(scenario, group.rank());
+  part.input.shape = shm::Dims(shape);
+  part.input.strides = strides_of(shape, scenario.is_transposed);
+  const Where where = scenario.where.empty() ? Where::anywhere : scenario.where[rank];
+  Room room(*group.arena(), where, static_cast<size_t>(count_of(shape)));
+  part.input.data = room.data();
+  const shm::Input own = part.input;
+  for (shm::Pull& pull : part.pulls) {
+    if (pull.peer == group.rank()) pull.here = &own;
+  }
+  part.output_strides = strides_of(scenario.outputs[rank], false);
+  for (int time = 0; time < times; ++time) {
+    const Values input = input_of(group.rank(), shape, time);
+    lay_out(input, shape, part.input.strides, room.data());
+    Values output(static_cast<size_t>(count_of(scenario.outputs[rank])), kUntouched);
+    part.output = reinterpret_cast<std::byte*>(output.data());
+    group.run(part);
+    Values after(input.size());
+    lay_out(input, shape, part.input.strides, reinterpret_cast<std::byte*>(after.data()));
+    if (!input.empty() && std::memcmp(after.data(), room.data(), input.size() * 4) != 0)
+      throw std::runtime_error("the input has changed");
+    std::memset(room.data(), 0, input.size() * 4);  // the input is free again: nobody may see this
+    if (output != expected_of(scenario, group.rank(), time))
+      throw std::runtime_error("rank " + std::to_string(rank) + ", time " + std::to_string(time) +
+                               ": the output differs from the reference");
+  }
+}
+
+Scenario gather(const Shape& shape, int64_t dim, const std::vector<int64_t>& sizes) {
+  const auto d = static_cast<size_t>(dim);
+  const auto ranks = static_cast<int64_t>(sizes.size());
+  Scenario scenario;
+  Shape whole = shape;
+  whole[d] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  scenario.outputs.assign(sizes.size(), whole);
+  Shape target(shape.size(), 0);
+  for (int64_t from = 0; from < ranks; ++from) {
+    Shape extent = shape;
+    extent[d] = sizes[static_cast<size_t>(from)];
+    scenario.inputs.push_back(extent);
+    for (int64_t to = 0; to < ranks; ++to)
+      scenario.moves.push_back({from, Shape(shape.size(), 0), to, target, extent});
+    target[d] += extent[d];
+  }
+  return scenario;
+}
+
+Scenario reduce_scatter(const Shape& shape, int64_t dim, const std::vector<int64_t>& sizes) {
+  const auto d = static_cast<size_t>(dim);
+  const auto ranks = static_cast<int64_t>(sizes.size());
+  Scenario scenario{.adds = true};
+  Shape whole = shape;
+  whole[d] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  scenario.inputs.assign(sizes.size(), whole);
+  Shape source(shape.size(), 0);
+  for (int64_t to = 0; to < ranks; ++to) {
+    Shape extent = shape;
+    extent[d] = sizes[static_cast<size_t>(to)];
+    scenario.outputs.push_back(extent);
+    for (int64_t from = 0; from < ranks; ++from)
+      scenario.moves.push_back({from, source, to, Shape(shape.size(), 0), extent});
+    source[d] += extent[d];
+  }
+  return scenario;
+}
+
+// Rank a sends (a + 2b) % 3 times `rows` rows to rank b.
+Scenario all_to_all(int64_t ranks, int64_t rows, int64_t columns) {
+  const auto block = [&](int64_t a, int64_t b) { return (a + 2 * b) % 3 * rows; };
+  Scenario scenario;
+  for (int64_t a = 0; a < ranks; ++a) {
+    Shape input{0, columns};
+    Shape output{0, columns};
+    for (int64_t b = 0; b < ranks; ++b) {
+      input[0] += block(a, b);
+      output[0] += block(b, a);
+    }
+    scenario.inputs.push_back(input);
+    scenario.outputs.push_back(output);
+  }
+  std::vector<int64_t> landed(static_cast<size_t>(ranks), 0);
+  for (int64_t a = 0; a < ranks; ++a) {
+    int64_t sent = 0;
+    for (int64_t b = 0; b < ranks; ++b) {
+      scenario.moves.push_back(
+          {a, {sent, 0}, b, {landed[static_cast<size_t>(b)], 0}, {block(a, b), columns}});
+      sent += block(a, b);
+      landed[static_cast<size_t>(b)] += block(a, b);
+    }
+  }
+  return scenario;
+}
+
+}  // namespace shardway::testing
