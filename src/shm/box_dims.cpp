@@ -1,62 +1,86 @@
 #include "shm/box_dims.h"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
 namespace shardway::shm {
 namespace {
 
-void check(std::span<const int64_t> extent, std::span<const std::span<const int64_t>> strides) {
-  const auto is_negative = [](int64_t value) { return value < 0; };
-  bool fine = std::none_of(extent.begin(), extent.end(), is_negative);
-  for (const auto& operand : strides) {
-    fine =
-        fine && operand.size() == extent.size() && std::none_of(operand.begin(), operand.end(), is_negative);
+bool has_negative(std::span<const int64_t> values) {
+  return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
+}
+
+void check(std::span<const int64_t> extent, std::span<const Strides> operands) {
+  bool fine = !has_negative(extent);
+  for (const Strides& strides : operands) {
+    fine = fine && strides.size() == extent.size() && !has_negative(strides);
   }
   if (!fine) {
     throw std::invalid_argument("a box needs one stride per dim and operand, and none of them negative");
   }
 }
 
-std::vector<size_t> outermost_first(std::span<const int64_t> extent,
-                                    std::span<const std::span<const int64_t>> strides) {
-  std::vector<size_t> order;
-  order.reserve(extent.size());
-  for (size_t d = 0; d < extent.size(); ++d) {
-    if (extent[d] != 1) order.push_back(d);
+bool is_outside(std::span<const Strides> operands, size_t a, size_t b) {
+  for (const Strides& strides : operands) {
+    if (strides[a] != strides[b]) return strides[a] > strides[b];
   }
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    for (const auto& operand : strides) {
-      if (operand[a] != operand[b]) return operand[a] > operand[b];
-    }
-    return false;
-  });
-  return order;
+  return false;
 }
 
 }  // namespace
 
-BoxLoops box_loops(std::span<const int64_t> extent, std::span<const std::span<const int64_t>> strides) {
-  check(extent, strides);
-  BoxLoops loops{.operands = static_cast<int64_t>(strides.size())};
-  loops.is_empty = std::find(extent.begin(), extent.end(), 0) != extent.end();
-  if (loops.is_empty) return loops;
-  for (const size_t d : outermost_first(extent, strides)) {
-    const bool joins =
-        !loops.extent.empty() && std::all_of(strides.begin(), strides.end(), [&](const auto& s) {
-          const int64_t operand = &s - strides.data();
-          return loops.stride(loops.dims() - 1, operand) == s[d] * extent[d];
-        });
-    if (joins) {
-      loops.extent.back() *= extent[d];
-      loops.strides.resize(loops.strides.size() - strides.size());
-    } else {
-      loops.extent.push_back(extent[d]);
+BoxLoops::BoxLoops(std::span<const int64_t> extent, std::span<const Strides> operands)
+    : operands_(static_cast<int64_t>(operands.size())) {
+  check(extent, operands);
+  SmallVector<size_t, 16> order;  // outermost first
+  for (size_t d = 0; d < extent.size(); ++d) {
+    is_empty_ = is_empty_ || extent[d] == 0;
+    if (extent[d] == 1) continue;
+    order.push_back(d);
+    for (size_t i = order.size() - 1; i > 0 && is_outside(operands, order[i], order[i - 1]); --i) {
+      std::swap(order[i], order[i - 1]);
     }
-    for (const auto& operand : strides) loops.strides.push_back(operand[d]);
   }
-  return loops;
+  if (is_empty_) return;
+  for (const size_t d : order) add(operands, d, extent[d]);
+}
+
+void BoxLoops::add(std::span<const Strides> operands, size_t dim, int64_t length) {
+  bool joins = dims() > 0;
+  for (int64_t o = 0; o < operands_; ++o) {
+    joins = joins && stride(dims() - 1, o) == operands[o][dim] * length;
+  }
+  if (joins) {
+    length *= extent(dims() - 1);
+    drop_innermost();
+  }
+  extent_.push_back(length);
+  for (const Strides& strides : operands) strides_.push_back(strides[dim]);
+}
+
+int64_t BoxLoops::volume() const {
+  int64_t product = is_empty_ ? 0 : 1;
+  for (const int64_t length : extent_) product *= length;
+  return product;
+}
+
+bool BoxLoops::has_run(int64_t element_bytes) const {
+  if (dims() == 0) return true;
+  for (int64_t o = 0; o < operands_; ++o) {
+    if (stride(dims() - 1, o) != element_bytes) return false;
+  }
+  return true;
+}
+
+void BoxLoops::drop_innermost() {
+  extent_.drop_back(1);
+  strides_.drop_back(static_cast<size_t>(operands_));
+}
+
+void BoxLoops::move_inward(int64_t dim, int64_t to) {
+  std::rotate(extent_.begin() + dim, extent_.begin() + dim + 1, extent_.begin() + to + 1);
+  std::rotate(strides_.begin() + dim * operands_, strides_.begin() + (dim + 1) * operands_,
+              strides_.begin() + (to + 1) * operands_);
 }
 
 }  // namespace shardway::shm

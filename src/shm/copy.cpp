@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "shm/box_dims.h"
 #include "shm/kernels.h"
@@ -23,7 +22,7 @@ struct BoxCopy {
 
   void copy_from(int64_t dim, std::byte* to, const std::byte* from) const {
     if (dim == outer) return copy_innermost(to, from);
-    for (int64_t i = 0; i < loops.extent[dim]; ++i) {
+    for (int64_t i = 0; i < loops.extent(dim); ++i) {
       copy_from(dim + 1, to + i * loops.stride(dim, kTo), from + i * loops.stride(dim, kFrom));
     }
   }
@@ -32,7 +31,7 @@ struct BoxCopy {
     const int64_t left = loops.dims() - outer;
     if (left == 0) return kernels.copy(to, from, run);
     if (left == 2) return copy_tile(to, from);
-    const Rows rows{loops.extent[outer], run, loops.stride(outer, kTo), loops.stride(outer, kFrom)};
+    const Rows rows{loops.extent(outer), run, loops.stride(outer, kTo), loops.stride(outer, kFrom)};
     if (!streams) return kernels.copy_rows(to, from, rows);
     for (int64_t r = 0; r < rows.rows; ++r) {
       kernels.stream(to + r * rows.to_stride, from + r * rows.from_stride, run);
@@ -44,10 +43,10 @@ struct BoxCopy {
     const int64_t fast = outer + 1;
     kernels.copy_tile(to, from,
                       {.element_bytes = run,
-                       .fast = loops.extent[fast],
+                       .fast = loops.extent(fast),
                        .fast_to_stride = loops.stride(fast, kTo),
                        .fast_from_stride = loops.stride(fast, kFrom),
-                       .slow = loops.extent[slow],
+                       .slow = loops.extent(slow),
                        .slow_to_stride = loops.stride(slow, kTo),
                        .slow_from_stride = loops.stride(slow, kFrom)});
   }
@@ -62,10 +61,7 @@ bool bring_input_neighbours_inward(BoxLoops& loops) {
     if (stride > 0 && stride < loops.stride(nearest, kFrom)) nearest = d;
   }
   if (nearest == last) return false;
-  std::rotate(loops.extent.begin() + nearest, loops.extent.begin() + nearest + 1,
-              loops.extent.begin() + last);
-  std::rotate(loops.strides.begin() + 2 * nearest, loops.strides.begin() + 2 * (nearest + 1),
-              loops.strides.begin() + 2 * last);
+  loops.move_inward(nearest, last - 1);
   return true;
 }
 
@@ -82,19 +78,16 @@ void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
 
 void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byte* from,
               std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes) {
-  BoxLoops loops = box_loops(extent, std::array{to_strides, from_strides});
-  if (loops.is_empty) return;
-  int64_t total = element_bytes;
-  for (const int64_t length : loops.extent) total *= length;
+  BoxLoops loops(extent, std::array{to_strides, from_strides});
+  if (loops.is_empty()) return;
+  const int64_t total = loops.volume() * element_bytes;
   int64_t run = element_bytes;
   int64_t kernel_loops = std::min<int64_t>(1, loops.dims());
-  const int64_t last = loops.dims() - 1;
-  if (last >= 0 && loops.stride(last, kTo) == run && loops.stride(last, kFrom) == run) {
-    run *= loops.extent[last];
-    if (run == total) return copy_bytes(to, from, run);
-    loops.extent.pop_back();
-    loops.strides.resize(loops.strides.size() - 2);
-  } else if (last > 0 && bring_input_neighbours_inward(loops)) {
+  if (loops.has_run(element_bytes)) {
+    if (loops.dims() <= 1) return copy_bytes(to, from, total);
+    run *= loops.extent(loops.dims() - 1);
+    loops.drop_innermost();
+  } else if (loops.dims() > 1 && bring_input_neighbours_inward(loops)) {
     kernel_loops = 2;
   }
   const BoxCopy copy{.kernels = current_kernels(),

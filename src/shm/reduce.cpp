@@ -45,40 +45,44 @@ struct Reducer {
   }
 };
 
+constexpr size_t kFewOperands = 9;
+
 // The boxes of a reduction, walked from the outermost loop inwards. Operand 0 is the output.
 class BoxReduction {
  public:
-  BoxReduction(const Reducer& reducer, BoxLoops loops, std::vector<std::byte*> at)
+  BoxReduction(const Reducer& reducer, const BoxLoops& loops, std::byte* to,
+               std::span<const StridedAddend> addends)
       : reducer_(reducer),
-        loops_(std::move(loops)),
-        at_(std::move(at)),
-        element_(bytes_of(reducer.how.element)) {
-    const int64_t last = loops_.dims() - 1;
-    for (int64_t o = 0; last >= 0 && o < loops_.operands; ++o) {
-      is_run_ = is_run_ && loops_.stride(last, o) == element_;
-    }
-    if (!is_run_) packed_.resize(static_cast<size_t>(loops_.operands * kPackBytes));
+        loops_(loops),
+        to_(to),
+        element_(bytes_of(reducer.how.element)),
+        is_run_(loops.has_run(element_)) {
+    for (const StridedAddend& addend : addends) from_.push_back(addend.data);
+    if (!is_run_) packed_.resize(static_cast<size_t>(loops_.operands() * kPackBytes));
   }
 
   void reduce_from(int64_t dim) {
     if (dim >= loops_.dims() - 1) return reduce_row();
-    for (int64_t i = 0; i < loops_.extent[dim]; ++i) {
+    for (int64_t i = 0; i < loops_.extent(dim); ++i) {
       reduce_from(dim + 1);
       move(dim, 1);
     }
-    move(dim, -loops_.extent[dim]);
+    move(dim, -loops_.extent(dim));
   }
 
  private:
   static constexpr int64_t kPackBytes = 4096;
 
+  int64_t addends() const { return loops_.operands() - 1; }
+
   void move(int64_t dim, int64_t steps) {
-    for (int64_t o = 0; o < loops_.operands; ++o) at_[o] += steps * loops_.stride(dim, o);
+    to_ += steps * loops_.stride(dim, 0);
+    for (int64_t a = 0; a < addends(); ++a) from_[a] += steps * loops_.stride(dim, a + 1);
   }
 
   void reduce_row() {
-    const int64_t count = loops_.dims() > 0 ? loops_.extent.back() : 1;
-    if (is_run_) return reducer_.loop(at_[0], at_.data() + 1, loops_.operands - 1, count, reducer_.how);
+    const int64_t count = loops_.dims() > 0 ? loops_.extent(loops_.dims() - 1) : 1;
+    if (is_run_) return reducer_.loop(to_, from_.data(), addends(), count, reducer_.how);
     for (int64_t start = 0; start < count; start += kPackBytes / element_) {
       reduce_packed(start, std::min(count - start, kPackBytes / element_));
     }
@@ -87,23 +91,25 @@ class BoxReduction {
   // Elements that do not lie one after the other pass through packed memory, which stays in the cache.
   void reduce_packed(int64_t start, int64_t count) {
     const Kernels& kernels = current_kernels();
-    std::vector<const std::byte*> from(static_cast<size_t>(loops_.operands - 1));
-    for (int64_t o = 1; o < loops_.operands; ++o) {
-      const int64_t stride = loops_.stride(loops_.dims() - 1, o);
-      std::byte* packed = packed_.data() + o * kPackBytes;
-      kernels.copy_rows(packed, at_[o] + start * stride, {count, element_, element_, stride});
-      from[o - 1] = packed;
+    const int64_t last = loops_.dims() - 1;
+    SmallVector<const std::byte*, kFewOperands> from;
+    for (int64_t a = 0; a < addends(); ++a) {
+      const int64_t stride = loops_.stride(last, a + 1);
+      std::byte* packed = packed_.data() + (a + 1) * kPackBytes;
+      kernels.copy_rows(packed, from_[a] + start * stride, {count, element_, element_, stride});
+      from.push_back(packed);
     }
-    reducer_.loop(packed_.data(), from.data(), loops_.operands - 1, count, reducer_.how);
-    const int64_t stride = loops_.stride(loops_.dims() - 1, 0);
-    kernels.copy_rows(at_[0] + start * stride, packed_.data(), {count, element_, stride, element_});
+    reducer_.loop(packed_.data(), from.data(), addends(), count, reducer_.how);
+    const int64_t stride = loops_.stride(last, 0);
+    kernels.copy_rows(to_ + start * stride, packed_.data(), {count, element_, stride, element_});
   }
 
   const Reducer& reducer_;
-  BoxLoops loops_;
-  std::vector<std::byte*> at_;
+  const BoxLoops& loops_;
+  std::byte* to_;
+  SmallVector<const std::byte*, kFewOperands> from_;
   int64_t element_;
-  bool is_run_ = true;
+  bool is_run_;
   std::vector<std::byte> packed_;
 };
 
@@ -123,14 +129,11 @@ void reduce(std::byte* to, std::span<const std::byte* const> addends, int64_t co
 void reduce_box(std::byte* to, std::span<const int64_t> to_strides, std::span<const StridedAddend> addends,
                 std::span<const int64_t> extent, const Combine& how) {
   const Reducer reducer(how);
-  std::vector<std::span<const int64_t>> strides = {to_strides};
-  std::vector<std::byte*> at = {to};
-  for (const StridedAddend& addend : addends) {
-    strides.push_back(addend.strides);
-    at.push_back(const_cast<std::byte*>(addend.data));  // only operand 0 is written
-  }
-  BoxLoops loops = box_loops(extent, strides);
-  if (!loops.is_empty) BoxReduction(reducer, std::move(loops), std::move(at)).reduce_from(0);
+  SmallVector<Strides, kFewOperands> strides;
+  strides.push_back(to_strides);
+  for (const StridedAddend& addend : addends) strides.push_back(addend.strides);
+  const BoxLoops loops(extent, {strides.data(), strides.size()});
+  if (!loops.is_empty()) BoxReduction(reducer, loops, to, addends).reduce_from(0);
 }
 
 }  // namespace shardway::shm

@@ -146,6 +146,25 @@ TEST(CopyBox, OfLargeRowsGoesPastTheCacheAndIsTheSame) {
   });
 }
 
+// 18 dims of 2 that do not join: the input has them the other way round.
+TEST(CopyBox, OfMoreDimsThanAnyTensorHasInPractice) {
+  constexpr int64_t kDims = 18;
+  const Longs extent(kDims, 2);
+  Longs to_strides;
+  for (int64_t d = 0; d < kDims; ++d) to_strides.push_back(int64_t{1} << d);
+  const Longs from_strides(to_strides.rbegin(), to_strides.rend());
+  const Bytes from = random_bytes(int64_t{1} << kDims, 3);
+  Bytes expected(from.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    size_t reversed = 0;
+    for (int64_t d = 0; d < kDims; ++d) reversed |= (i >> d & 1) << (kDims - 1 - d);
+    expected[i] = from[reversed];
+  }
+  Bytes to(from.size());
+  copy_box(to.data(), to_strides, from.data(), from_strides, extent, 1);
+  EXPECT_EQ(to, expected);
+}
+
 TEST(CopyBox, RefusesStridesThatDoNotFitTheExtent) {
   std::byte byte{};
   EXPECT_THROW(copy_box(&byte, Longs{1}, &byte, Longs{1, 1}, Longs{1, 1}, 1), std::invalid_argument);
