@@ -8,6 +8,7 @@
 #include "bindings.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
+#include "ops/start.h"
 
 namespace shardway::python {
 namespace {
@@ -57,7 +58,10 @@ py::object all_gather_v_of(const py::object& x, const py::object& dim, const py:
                    .out = read_optional_tensor("out", out),
                    .group = g};
       },
-      [&] { return all_gather_v_async(tensor, options); });
+      [&] {
+        return async_op ? all_gather_v_async(tensor, options)
+                        : start_all_gather_v(tensor, options, Progress::by_caller);
+      });
 }
 
 py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, const py::object& dim,
@@ -75,7 +79,10 @@ py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, con
                    .out = read_optional_tensor("out", out),
                    .group = g};
       },
-      [&] { return reduce_scatter_v_async(tensor, options); });
+      [&] {
+        return async_op ? reduce_scatter_v_async(tensor, options)
+                        : start_reduce_scatter_v(tensor, options, Progress::by_caller);
+      });
 }
 
 py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, const py::object& dim,
@@ -96,7 +103,10 @@ py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, co
                    .out = read_optional_tensor("out", out),
                    .group = g};
       },
-      [&] { return all_to_all_v_async(tensor, send, options); });
+      [&] {
+        return async_op ? all_to_all_v_async(tensor, send, options)
+                        : start_all_to_all_v(tensor, send, options, Progress::by_caller);
+      });
 }
 
 py::tuple gather_sizes_of(const py::object& x, const py::object& dim, const py::object& group_object) {

@@ -4,6 +4,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/start.h"
 
 namespace shardway {
 namespace {
@@ -37,7 +38,7 @@ Call read_call(const at::Tensor& x, const AllGatherOptions& options) {
 
 }  // namespace
 
-Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
+Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress) {
   const Group& group = options.group;
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
@@ -53,14 +54,20 @@ Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& op
              .forward = route,
              .differentiable = settled.differentiable,
              .out = options.out,
-             .known = std::move(settled.known)};
+             .known = std::move(settled.known),
+             .progress = progress};
   if (run.differentiable) run.backward = gradient_route(route, options.grad);
   if (options.grad == Grad::local) run.differentiable = call.requires_grad();
   return as_ragged(launch(x, std::move(run), group), sizes);
 }
 
+Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
+  return start_by_itself<Ragged>("all_gather_v", options.group, options.sizes.has_value(),
+                                 [=](Progress progress) { return start_all_gather_v(x, options, progress); });
+}
+
 Ragged all_gather_v(const at::Tensor& x, const AllGatherOptions& options) {
-  return all_gather_v_async(x, options).wait();
+  return start_all_gather_v(x, options, Progress::by_caller).wait();
 }
 
 }  // namespace shardway

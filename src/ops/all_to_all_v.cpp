@@ -6,6 +6,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/start.h"
 
 namespace shardway {
 namespace {
@@ -54,8 +55,8 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
 
 }  // namespace
 
-Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
-                                 const AllToAllOptions& options) {
+Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
+                                 Progress progress) {
   const Group& group = options.group;
   const Call call = read_call(x, send_sizes, options);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
@@ -77,13 +78,21 @@ Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
              .forward = route,
              .differentiable = settled.differentiable,
              .out = options.out,
-             .known = std::move(settled.known)};
+             .known = std::move(settled.known),
+             .progress = progress};
   if (run.differentiable) run.backward = transposed(route);
   return as_ragged(launch(x, std::move(run), group), sizes.recv);
 }
 
+Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
+                                 const AllToAllOptions& options) {
+  return start_by_itself<Ragged>(
+      "all_to_all_v", options.group, options.recv_sizes.has_value(),
+      [=](Progress progress) { return start_all_to_all_v(x, send_sizes, options, progress); });
+}
+
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
-  return all_to_all_v_async(x, send_sizes, options).wait();
+  return start_all_to_all_v(x, send_sizes, options, Progress::by_caller).wait();
 }
 
 }  // namespace shardway

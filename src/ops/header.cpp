@@ -92,25 +92,28 @@ const char* name_of(Collective collective) {
 
 bool Call::requires_grad() const { return x.requires_grad() && at::GradMode::is_enabled(); }
 
-bool checks_every_call() {
+bool checks_every_call(const Group& group) {
   const char* value = std::getenv("SHARDWAY_CHECK");
-  return value != nullptr && std::string_view(value) == "1";
+  return (value != nullptr && std::string_view(value) == "1") || group.transport().compares_every_call();
 }
 
 Agreement agree(const Call& call, const Group& group) {
   at::Tensor blocks = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor mine = call.problem.empty() ? call_block(call, group) : problem_block(call, group);
-    return named(name_of(call.collective),
-                 [&] { return group.transport().all_gather_block(mine, row_bytes(group)); });
+    return named(name_of(call.collective), [&] {
+      const at::Tensor mine = call.problem.empty() ? call_block(call, group) : problem_block(call, group);
+      return group.transport().all_gather_block(mine, row_bytes(group));
+    });
   }();
   compare(blocks);
   return {call, group, std::move(blocks)};
 }
 
 void fail_together(Collective collective, const std::string& problem, const Group& group, bool sizes_known) {
-  if (group.distributed() && (!sizes_known || checks_every_call()))
-    agree({.collective = collective, .problem = problem}, group);
+  const bool compares =
+      group.distributed() &&
+      (!sizes_known || named(name_of(collective), [&] { return checks_every_call(group); }));
+  if (compares) agree({.collective = collective, .problem = problem}, group);
   raise(name_of(collective), problem, group.rank());
 }
 

@@ -57,8 +57,9 @@ class Agreement {
 // problem or when two ranks disagree; the group is usable afterwards.
 Agreement agree(const Call& call, const Group& group);
 
-// SHARDWAY_CHECK=1: agree before every call, also when the sizes are given.
-bool checks_every_call();
+// Whether the ranks agree before every call, also when the sizes are given: under SHARDWAY_CHECK=1, and where
+// it costs next to nothing.
+bool checks_every_call(const Group& group);
 
 // For a call whose arguments could not even be read: takes part in the exchange when there is one, and
 // throws on every rank that does.

@@ -85,6 +85,28 @@ at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
   return launch(grad, std::move(run), saved.group).wait();
 }
 
+// A transfer that a thread of the transport makes.
+class PostedTransfer : public Transfer {
+ public:
+  explicit PostedTransfer(std::unique_ptr<Posted> posted) : posted_(std::move(posted)) {}
+  void finish() override { posted_->wait(); }
+
+ private:
+  std::unique_ptr<Posted> posted_;
+};
+
+std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input, const at::Tensor& out,
+                                  const Group& group) {
+  const bool is_own = launch.forward.pattern == Pattern::own;
+  Transport& transport = is_own ? Group().transport() : group.transport();
+  if (launch.progress == Progress::by_caller || !transport.has_thread())
+    return transport.start(launch.forward, input, out, launch.known);
+  return std::make_unique<PostedTransfer>(
+      transport.post([group, route = launch.forward, input, out, known = launch.known] {
+        group.transport().start(route, input, out, known)->finish();
+      }));
+}
+
 }  // namespace
 
 Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group) {
@@ -94,9 +116,7 @@ Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group)
     const at::AutoDispatchBelowADInplaceOrView guard;
     const at::Tensor input = materialized(x);
     out = launch.out ? *launch.out : fresh_output(launch.forward, x);
-    const bool is_own = launch.forward.pattern == Pattern::own;
-    Transport& transport = is_own ? Group().transport() : group.transport();
-    transfer = named(launch.name, [&] { return transport.start(launch.forward, input, out, launch.known); });
+    transfer = named(launch.name, [&] { return started(launch, input, out, group); });
   }
   if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
   auto saved = c10::make_intrusive<Saved>(launch.name, std::move(launch.backward), group);

@@ -10,6 +10,9 @@
 
 namespace shardway {
 
+// Who drives a call on: whoever waits for it, or a thread where the transport needs one.
+enum class Progress : uint8_t { by_caller, by_itself };
+
 struct Launch {
   const char* name = "";  // of the op, for errors
   Route forward = {};
@@ -17,6 +20,7 @@ struct Launch {
   bool differentiable = false;
   std::optional<at::Tensor> out = std::nullopt;
   KnownInputs known = {};
+  Progress progress = Progress::by_caller;
 };
 
 // Starts the route: collective. The result is a fresh tensor, or `out`; elements on which nothing lands

@@ -13,8 +13,9 @@ Sizes Settled::sizes_along_dim(const Group& group) const {
 }
 
 Settled settle(const Call& call, const Group& group, bool sizes_known) {
-  if (sizes_known && !checks_every_call()) {
-    if (!call.problem.empty()) raise(name_of(call.collective), call.problem, group.rank());
+  const char* name = name_of(call.collective);
+  if (sizes_known && !named(name, [&] { return checks_every_call(group); })) {
+    if (!call.problem.empty()) raise(name, call.problem, group.rank());
     return {.differentiable = call.requires_grad()};
   }
   Settled settled{.agreement = agree(call, group)};

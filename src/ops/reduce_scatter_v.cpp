@@ -4,6 +4,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/start.h"
 
 namespace shardway {
 namespace {
@@ -22,7 +23,8 @@ Call read_call(const at::Tensor& x, const ReduceScatterOptions& options) {
 
 }  // namespace
 
-Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {
+Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options,
+                                         Progress progress) {
   const Group& group = options.group;
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, options.out, group);
@@ -36,13 +38,20 @@ Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatte
              .forward = route,
              .differentiable = settled.differentiable,
              .out = options.out,
-             .known = std::move(settled.known)};
+             .known = std::move(settled.known),
+             .progress = progress};
   if (run.differentiable) run.backward = transposed(route);
   return launch(x, std::move(run), group);
 }
 
+Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {
+  return start_by_itself<at::Tensor>(
+      "reduce_scatter_v", options.group, options.sizes.has_value(),
+      [=](Progress progress) { return start_reduce_scatter_v(x, options, progress); });
+}
+
 at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options) {
-  return reduce_scatter_v_async(x, options).wait();
+  return start_reduce_scatter_v(x, options, Progress::by_caller).wait();
 }
 
 }  // namespace shardway

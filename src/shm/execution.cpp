@@ -6,6 +6,55 @@
 #include "shm/copy.h"
 
 namespace shardway::shm {
+namespace {
+
+Place place_of(const Part& part, const Pull& pull) {
+  return {.data = part.output + offset_bytes(pull.to, part.output_strides), .strides = part.output_strides};
+}
+
+Source source_here(const Pull& pull) {
+  const Input& input = *pull.here;
+  return {.data = input.data + offset_bytes(pull.from, input.strides), .strides = input.strides};
+}
+
+// Those of the pulls whose source is known.
+void copy_pulls(const Part& part, const std::vector<Source>& sources) {
+  for (size_t i = 0; i < part.pulls.size(); ++i) {
+    const Source& source = sources[i];
+    if (source.data == nullptr) continue;
+    const Place place = place_of(part, part.pulls[i]);
+    copy_box(place.data, place.strides, source.data, source.strides, part.pulls[i].extent,
+             part.element_bytes);
+  }
+}
+
+void reduce_landings(const Part& part, const std::vector<Source>& sources) {
+  std::vector<StridedAddend> addends;
+  for (const Landing& landing : part.landings) {
+    addends.clear();
+    for (const Addend& addend : landing.addends) {
+      const Source& source = sources[static_cast<size_t>(addend.pull)];
+      addends.push_back(
+          {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
+    }
+    reduce_box(part.output + offset_bytes(landing.to, part.output_strides), part.output_strides, addends,
+               landing.extent, *part.combine);
+  }
+}
+
+}  // namespace
+
+void run_alone(const Part& part) {
+  std::vector<Source> sources(part.pulls.size());
+  for (size_t i = 0; i < part.pulls.size(); ++i) {
+    if (volume(part.pulls[i].extent) > 0) sources[i] = source_here(part.pulls[i]);
+  }
+  if (part.combine) {
+    reduce_landings(part, sources);
+  } else {
+    copy_pulls(part, sources);
+  }
+}
 
 Execution::Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part)
     : waiting_(waiting), arena_(arena), number_(number), part_(part) {}
@@ -19,10 +68,10 @@ void Execution::run() {
   if (!outgoing_.empty() || !incoming_.empty()) {
     open_local();
     stream();
-  } else {
-    copy_pulls();
+  } else if (!part_.combine) {
+    copy_pulls(part_, sources_);
   }
-  reduce_landings();
+  if (part_.combine && !(in_step_ && !incoming_.empty())) land_aside();
   finish();
 }
 
@@ -38,18 +87,12 @@ void Execution::hear_everybody() {
     index = i > 0 && part_.pulls[i - 1].peer == pull.peer ? index + 1 : 0;
     if (volume(pull.extent) == 0) continue;
     if (pull.here != nullptr) {
-      const Input& input = *pull.here;
-      sources_[i] = {.data = input.data + offset_bytes(pull.from, input.strides), .strides = input.strides};
+      sources_[i] = source_here(pull);
     } else {
       sources_[i] =
           locate(waiting_, said_[static_cast<size_t>(pull.peer)], number_, pull, index, part_.element_bytes);
     }
   }
-}
-
-Place Execution::place_of(const Pull& pull) const {
-  return {.data = part_.output + offset_bytes(pull.to, part_.output_strides),
-          .strides = part_.output_strides};
 }
 
 // Every addend is one whole pull, and each peer's ring brings one: then pieces of the same number meet.
@@ -92,7 +135,7 @@ void Execution::open_incoming() {
       const Pull& pull = part_.pulls[i];
       if (!awaits(i)) continue;
       extents.push_back(pull.extent);
-      places.push_back(place_of(pull));
+      places.push_back(place_of(part_, pull));
       if (!part_.combine || in_step_) continue;
       aside_[i].resize(static_cast<size_t>(volume(pull.extent) * part_.element_bytes));
       places.back() = {.data = aside_[i].data(), .strides = packed_strides(pull.extent, part_.element_bytes)};
@@ -101,17 +144,6 @@ void Execution::open_incoming() {
     const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
     incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
                            part_.element_bytes);
-  }
-}
-
-void Execution::copy_pulls() {
-  if (part_.combine) return;
-  for (size_t i = 0; i < part_.pulls.size(); ++i) {
-    const Source& source = sources_[i];
-    if (source.data == nullptr) continue;
-    const Place place = place_of(part_.pulls[i]);
-    copy_box(place.data, place.strides, source.data, source.strides, part_.pulls[i].extent,
-             part_.element_bytes);
   }
 }
 
@@ -132,31 +164,21 @@ bool Execution::copy_local_piece() {
   const size_t pull = local_[local_cursor_->box()];
   const Piece piece = local_cursor_->piece();
   const Source& source = sources_[pull];
-  const Place place = place_of(part_.pulls[pull]);
+  const Place place = place_of(part_, part_.pulls[pull]);
   copy_box(at(place, piece.offset), place.strides, source.data + offset_bytes(piece.offset, source.strides),
            source.strides, piece.extent, part_.element_bytes);
   local_cursor_->advance();
   return true;
 }
 
-void Execution::reduce_landings() {
-  if (!part_.combine || (in_step_ && !incoming_.empty())) return;
+// What came aside is combined with what lies where it can be read.
+void Execution::land_aside() {
   for (size_t i = 0; i < aside_.size(); ++i) {
     if (!aside_[i].empty())
       sources_[i] = {.data = aside_[i].data(),
                      .strides = packed_strides(part_.pulls[i].extent, part_.element_bytes)};
   }
-  std::vector<StridedAddend> addends;
-  for (const Landing& landing : part_.landings) {
-    addends.clear();
-    for (const Addend& addend : landing.addends) {
-      const Source& source = sources_[static_cast<size_t>(addend.pull)];
-      addends.push_back(
-          {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
-    }
-    reduce_box(part_.output + offset_bytes(landing.to, part_.output_strides), part_.output_strides, addends,
-               landing.extent, *part_.combine);
-  }
+  reduce_landings(part_, sources_);
 }
 
 void Execution::stream() {

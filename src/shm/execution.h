@@ -11,6 +11,9 @@
 
 namespace shardway::shm {
 
+// A part whose pulls are all here.
+void run_alone(const Part& part);
+
 // Runs a rank's part as collective `number` of its group. Every header is copied and checked before the first
 // byte of the output is written; when it returns, the output is there and the input may change.
 class Execution {
@@ -25,8 +28,7 @@ class Execution {
   void open_incoming();
   void open_local();
   bool copy_local_piece();
-  void copy_pulls();
-  void reduce_landings();
+  void land_aside();
   void stream();
   bool step();
   bool can_step() const;
@@ -34,7 +36,6 @@ class Execution {
   int64_t blocker() const;
   void reduce_piece();
   bool is_in_step() const;
-  Place place_of(const Pull& pull) const;
   bool awaits(size_t pull) const {
     return sources_[pull].data == nullptr && volume(part_.pulls[pull].extent) > 0;
   }
@@ -51,8 +52,7 @@ class Execution {
   std::vector<Incoming> incoming_;
   std::vector<std::vector<std::byte>> aside_;  // by pull: what came through a ring and is combined later
   bool in_step_ = false;                       // pieces of all addends are combined as they come
-  bool has_streams_ = false;
-  std::vector<size_t> local_;  // the pulls that need no ring, copied between the others
+  std::vector<size_t> local_;                  // the pulls that need no ring, copied between the others
   std::optional<Cursor> local_cursor_;
 };
 

@@ -85,13 +85,13 @@ class C10dTransport : public Transport {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
 
-  std::optional<std::string> refuses(c10::Device device) const override {
+  std::optional<std::string> refuses(c10::Device device) override {
     if (serves(device.type())) return std::nullopt;
     return "the tensor is on " + device.str() + ", for which the group's backend (" +
            group_->getBackendName() + ") has no engine";
   }
 
-  int64_t slot_bytes() const override {
+  int64_t slot_bytes() override {
     if (!serves(c10::DeviceType::CPU)) return 0;  // a payload on a device stays there
     return slot_bytes_by_mail(BackendMail(group_->getBackend(c10::DeviceType::CPU)));
   }

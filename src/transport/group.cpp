@@ -3,7 +3,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "transport/c10d.h"
+#include "transport/host.h"
 #include "transport/mail_transfer.h"
 
 namespace shardway {
@@ -14,8 +14,8 @@ class LoneTransport : public Transport {
  public:
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 1; }
-  std::optional<std::string> refuses(c10::Device) const override { return std::nullopt; }
-  int64_t slot_bytes() const override { return 0; }
+  std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
+  int64_t slot_bytes() override { return 0; }
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t) override { return mine.unsqueeze(0); }
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
@@ -25,8 +25,12 @@ class LoneTransport : public Transport {
 
 }  // namespace
 
+std::unique_ptr<Posted> Transport::post(std::function<void()>) {
+  TORCH_INTERNAL_ASSERT(false, "a call was posted to a transport without a thread");
+}
+
 Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group)
-    : Group(process_group ? make_c10d_transport(std::move(process_group)) : nullptr) {}
+    : Group(process_group ? make_transport(std::move(process_group)) : nullptr) {}
 
 Group::Group(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
   if (!transport_) return;

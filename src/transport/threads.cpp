@@ -145,9 +145,9 @@ class ThreadTransport : public Transport {
 
   int64_t rank() const override { return mail_->rank(); }
   int64_t size() const override { return mail_->size(); }
-  std::optional<std::string> refuses(c10::Device) const override { return std::nullopt; }
+  std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
 
-  int64_t slot_bytes() const override { return slot_bytes_by_mail(*mail_); }
+  int64_t slot_bytes() override { return slot_bytes_by_mail(*mail_); }
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
     return all_gather_block_by_mail(*mail_, mine, row_bytes);
   }

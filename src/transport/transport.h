@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,15 @@ class Transfer {
 
   // Blocks until everything has landed in the output and the input is free again.
   virtual void finish() = 0;
+};
+
+// A whole call that runs by itself. One that is dropped goes on.
+class Posted {
+ public:
+  virtual ~Posted() = default;
+
+  // Blocks until the call is over; throws what it threw.
+  virtual void wait() = 0;
 };
 
 // Inputs of other ranks that are here already, by rank; undefined where they are not. A rank whose own
@@ -40,10 +50,20 @@ class Transport {
   virtual int64_t size() const = 0;
 
   // Local: why tensors of this device cannot be moved, if they cannot.
-  virtual std::optional<std::string> refuses(c10::Device device) const = 0;
+  virtual std::optional<std::string> refuses(c10::Device device) = 0;
 
   // Local, the same on every rank: how large a payload is worth sending in a block.
-  virtual int64_t slot_bytes() const = 0;
+  virtual int64_t slot_bytes() = 0;
+
+  // Local, the same on every rank: a block costs so little that every call exchanges one.
+  virtual bool compares_every_call() { return false; }
+
+  // Local, the same on every rank: a transfer makes no way of its own, so that a call which is to must be
+  // posted.
+  virtual bool has_thread() { return false; }
+
+  // Local: runs a whole call on a thread of the transport, after those that were made before it.
+  virtual std::unique_ptr<Posted> post(std::function<void()> call);
 
   // Every rank's block of bytes (1-d, on the CPU) at the beginning of the rows of the result. Blocks may
   // differ in length, up to `row_bytes`, which is the same on all ranks.

@@ -101,6 +101,13 @@ def test_a_disagreement_is_the_same_error_on_every_rank_with_both_sides_values(r
         assert_usable(rank, size)
 
 
+def compare_every_call(transport):
+    """In shared memory calls are always compared, on c10d when asked."""
+    os.environ["SHARDWAY_TRANSPORT"] = transport
+    if transport == "c10d":
+        os.environ["SHARDWAY_CHECK"] = "1"
+
+
 # with sizes given: (the call on rank 1, words of the message there)
 WRONG_SIZES = {
     "gather: sizes of the wrong length": (
@@ -150,7 +157,8 @@ WRONG_SIZES = {
 
 @ranks(3)
 def test_wrong_sizes_are_refused_where_they_are_given(rank, size):
-    """Nothing is exchanged, so only the rank at fault can know: it raises before it communicates."""
+    """On c10d nothing is exchanged, so only the rank at fault can know: it raises before it communicates."""
+    os.environ["SHARDWAY_TRANSPORT"] = "c10d"
     for name, (wrong, words) in WRONG_SIZES.items():
         if rank == 1:
             with pytest.raises(ValueError) as raised:
@@ -160,8 +168,9 @@ def test_wrong_sizes_are_refused_where_they_are_given(rank, size):
 
 
 @ranks(3)
-def test_under_shardway_check_wrong_sizes_are_the_same_error_on_every_rank(rank, size):
-    os.environ["SHARDWAY_CHECK"] = "1"
+@pytest.mark.parametrize("transport", ["shm", "c10d"])
+def test_where_calls_are_compared_wrong_sizes_are_the_same_error_on_every_rank(rank, size, transport):
+    compare_every_call(transport)
     right = {
         "gather": lambda: sw.all_gather_v(good(), sizes=(2, 2, 2)),
         "reduce": lambda: sw.reduce_scatter_v(torch.ones(SIX), (2, 2, 2)),
@@ -174,8 +183,9 @@ def test_under_shardway_check_wrong_sizes_are_the_same_error_on_every_rank(rank,
 
 
 @ranks(3)
-def test_under_shardway_check_ranks_that_disagree_with_sizes_given_are_told(rank, size):
-    os.environ["SHARDWAY_CHECK"] = "1"
+@pytest.mark.parametrize("transport", ["shm", "c10d"])
+def test_where_calls_are_compared_ranks_that_disagree_with_sizes_given_are_told(rank, size, transport):
+    compare_every_call(transport)
     odd = rank == 2
     calls = {
         "dtype: float32 on rank 0, float64 on rank 2": lambda: sw.all_gather_v(

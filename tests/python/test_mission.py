@@ -6,6 +6,7 @@ Each result is compared with a reference in one process and with the algorithm t
 from __future__ import annotations
 
 import inspect
+import os
 
 import pytest
 import torch
@@ -84,6 +85,7 @@ def test_line_01_gather_along_any_dim_tensors_that_differ_in_size_there(rank, si
 
 @ranks(2, 3)
 def test_line_02_sizes_are_found_by_an_exchange_or_given_and_then_there_is_none(rank, size, seed):
+    os.environ["SHARDWAY_TRANSPORT"] = "c10d"  # messages can be counted
     draw = Draw(seed)
     parts = draw.parts((2, 3), 0, sizes_for(size))
     given = torch.tensor(sizes_for(size))

@@ -1,4 +1,4 @@
-"""The transport contract suite over gloo, with a process per rank.
+"""The transport contract suite over gloo groups, with a process per rank: in shared memory, and by gloo.
 
 The checks are C++ (tests/support/contract.cpp), the same that run over threads. The module that holds them is built
 with the C++ tests; SHARDWAY_CONTRACT_DIR names its folder when that is not build/release/tests.
@@ -33,8 +33,10 @@ except ImportError as error:  # without the module one test says so, and fails
 
 
 @pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("transport", ["shm", "c10d"])
 @ranks(1, 2, 3, 4)
-def test_gloo_keeps_the_transport_contract(rank: int, size: int, check: str) -> None:
+def test_a_gloo_group_keeps_the_transport_contract(rank: int, size: int, transport: str, check: str) -> None:
+    os.environ["SHARDWAY_TRANSPORT"] = transport
     load().run(check, dist.group.WORLD)
 
 

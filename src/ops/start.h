@@ -1,0 +1,39 @@
+// The collectives as both of their public forms start them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "ops/arguments.h"
+#include "ops/launch.h"
+#include "shardway/collectives.h"
+#include "transport/transport.h"
+
+namespace shardway {
+
+Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress);
+Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options,
+                                         Progress progress);
+Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
+                                 Progress progress);
+
+// A call that goes on without its caller. Where the ranks compare their arguments in a call whose sizes are
+// known, that is left to the transport's thread as well: such a call waits for nobody.
+template <class Result>
+Async<Result> start_by_itself(const char* name, const Group& group, bool sizes_known,
+                              std::function<Async<Result>(Progress)> start) {
+  const bool posts =
+      group.distributed() && sizes_known && named(name, [&] { return group.transport().has_thread(); });
+  if (!posts) return start(Progress::by_itself);
+  auto result = std::make_shared<std::optional<Result>>();
+  const std::shared_ptr<Posted> posted = group.transport().post(
+      [result, start = std::move(start)] { *result = start(Progress::by_caller).wait(); });
+  return Async<Result>([result, posted] {
+    posted->wait();
+    return std::move(**result);
+  });
+}
+
+}  // namespace shardway

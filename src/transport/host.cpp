@@ -1,0 +1,176 @@
+#include "transport/host.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <unordered_map>
+
+#include "transport/c10d.h"
+#include "transport/shm_engine.h"
+
+namespace shardway {
+namespace {
+
+enum class Wanted : uint8_t { whatever_is_there, shm, c10d };
+
+Wanted wanted_transport() {
+  const char* value = std::getenv("SHARDWAY_TRANSPORT");
+  if (value == nullptr || *value == '\0') return Wanted::whatever_is_there;
+  const std::string_view word(value);
+  TORCH_CHECK_VALUE(word == "shm" || word == "c10d", "SHARDWAY_TRANSPORT=", word, " is neither shm nor c10d");
+  return word == "shm" ? Wanted::shm : Wanted::c10d;
+}
+
+// What is known of a process group: not decided yet, an engine, or none.
+struct Host {
+  std::mutex mutex;
+  bool is_decided = false;
+  std::shared_ptr<ShmEngine> engine;
+};
+
+// By process group. The weak pointers keep a group's address from being taken by another, not the group.
+class Hosts {
+ public:
+  static Hosts& instance() {
+    static auto* hosts = new Hosts;  // never destroyed: groups may outlive the end of main
+    return *hosts;
+  }
+
+  std::shared_ptr<Host> of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    const std::lock_guard lock(mutex_);
+    const auto found = hosts_.find(group.get());
+    if (found != hosts_.end()) return found->second.host;
+    std::erase_if(hosts_, [](const auto& entry) { return entry.second.group.expired(); });
+    auto host = std::make_shared<Host>();
+    hosts_.emplace(group.get(),
+                   Entry{.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), .host = host});
+    return host;
+  }
+
+ private:
+  struct Entry {
+    c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
+    std::shared_ptr<Host> host;
+  };
+
+  std::mutex mutex_;
+  std::unordered_map<c10d::ProcessGroup*, Entry> hosts_;
+};
+
+std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
+  try {
+    return group.getDefaultBackend()->getBackendOptions()->timeout;
+  } catch (const std::exception&) {  // a backend that does not tell
+    return kBackendDefaultTimeout;
+  }
+}
+
+class Done : public Transfer {
+ public:
+  void finish() override {}
+};
+
+class HostTransport : public Transport {
+ public:
+  explicit HostTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
+      : group_(std::move(group)),
+        rank_(group_->getRank()),
+        size_(group_->getSize()),
+        host_(Hosts::instance().of(group_)) {}
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+
+  std::optional<std::string> refuses(c10::Device device) override {
+    auto why = c10d().refuses(device);
+    return why && device.is_cpu() && engine() != nullptr ? std::nullopt : why;
+  }
+
+  int64_t slot_bytes() override {
+    return engine() != nullptr ? ShmEngine::slot_bytes() : c10d().slot_bytes();
+  }
+
+  bool compares_every_call() override { return engine() != nullptr; }
+
+  bool has_thread() override { return engine() != nullptr; }
+
+  std::unique_ptr<Posted> post(std::function<void()> call) override {
+    return engine() != nullptr ? engine()->post(std::move(call)) : Transport::post(std::move(call));
+  }
+
+  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
+    return engine() != nullptr ? engine()->all_gather_block(mine, row_bytes)
+                               : c10d().all_gather_block(mine, row_bytes);
+  }
+
+  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                                  const KnownInputs& known) override {
+    if (!x.is_cpu() || engine() == nullptr) return c10d().start(route, x, out, known);
+    if (is_all_known(known)) {
+      ShmEngine::run_alone(route, x, out, known);
+    } else {
+      engine()->run(route, x, out, known);
+    }
+    return std::make_unique<Done>();
+  }
+
+ private:
+  Transport& c10d() {
+    if (!c10d_) c10d_ = make_c10d_transport(group_);
+    return *c10d_;
+  }
+
+  bool is_all_known(const KnownInputs& known) const {
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      if (!is_known(known, rank)) return false;
+    }
+    return true;
+  }
+
+  ShmEngine* engine() {
+    const std::lock_guard lock(host_->mutex);
+    if (!host_->is_decided) {
+      host_->engine = decide();
+      host_->is_decided = true;
+    }
+    return host_->engine.get();
+  }
+
+  std::shared_ptr<ShmEngine> decide();
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int64_t rank_;
+  int64_t size_;
+  std::shared_ptr<Host> host_;
+  std::shared_ptr<Transport> c10d_;
+};
+
+std::shared_ptr<ShmEngine> HostTransport::decide() {
+  const Wanted wanted = wanted_transport();
+  if (size_ == 1 || wanted == Wanted::c10d) return nullptr;
+  const auto exchange = [this](std::span<const std::byte> mine) {
+    at::Tensor bytes = at::empty({static_cast<int64_t>(mine.size())}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
+    const at::Tensor rows = c10d().all_gather_block(bytes, bytes.numel()).contiguous();
+    const auto* data = static_cast<const std::byte*>(rows.const_data_ptr());
+    return std::vector<std::byte>(data, data + rows.numel());
+  };
+  shm::Joined joined =
+      shm::Group::join({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
+  if (joined.group) return std::make_shared<ShmEngine>(std::move(joined.group));
+  TORCH_CHECK_VALUE(wanted != Wanted::shm,
+                    "SHARDWAY_TRANSPORT=shm, but the ranks share no memory: ", joined.why_not);
+  return nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_shared<HostTransport>(std::move(group));
+}
+
+}  // namespace shardway

@@ -1,0 +1,18 @@
+// The transport of a process group: shared memory where its ranks turn out to be on one host.
+#pragma once
+
+#include <memory>
+
+#include "transport/transport.h"
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace shardway {
+
+// Whether the ranks share a host is found out at the first call, which is collective, and remembered for as
+// long as the process group lives. SHARDWAY_TRANSPORT=shm or c10d, the same on every rank, decides instead.
+std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group);
+
+}  // namespace shardway

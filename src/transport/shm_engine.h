@@ -1,0 +1,45 @@
+// The shared memory of a group, used by its callers and by a thread of its own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+
+#include "shardway/route.h"
+#include "shm/group.h"
+#include "transport/transport.h"
+
+namespace shardway {
+
+// Calls run in the order in which they are made: on the caller's thread, or behind the posted ones on the
+// engine's. What goes wrong is a c10 error.
+class ShmEngine {
+ public:
+  explicit ShmEngine(std::shared_ptr<shm::Group> group);
+  ~ShmEngine();  // posted calls go on
+  ShmEngine(const ShmEngine&) = delete;
+  ShmEngine& operator=(const ShmEngine&) = delete;
+
+  // How large a payload is worth sending in a block.
+  static int64_t slot_bytes();
+
+  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes);
+  void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
+
+  // Of a route whose inputs are all here: local.
+  static void run_alone(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                        const KnownInputs& known);
+
+  std::unique_ptr<Posted> post(std::function<void()> call);
+
+ private:
+  class Thread;
+
+  void in_turn(const std::function<void()>& call);
+
+  std::shared_ptr<shm::Group> group_;
+  std::shared_ptr<Thread> thread_;
+};
+
+}  // namespace shardway
