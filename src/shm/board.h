@@ -30,15 +30,15 @@ struct alignas(64) PairLine {
   std::atomic<uint64_t> taken_of_all;  // slots emptied of the ring that the peer fills for everybody
 };
 
-struct alignas(64) BoardHead {
-  std::atomic<uint64_t> group;                // the group's own number, as long as the board is a board
-  std::atomic<uint32_t> ended;                // an Ended; 0 while the rank takes part
-  alignas(64) std::atomic<uint64_t> entered;  // the number of the last collective whose header is up
-  std::atomic<uint32_t> bell;    // changes with every change of the board: what sleepers sleep on
-  std::atomic<uint32_t> asleep;  // this rank sleeps on somebody's bell
-  alignas(64) std::atomic<uint64_t> finished;  // the last collective in which this rank reads no peer's
-                                               // tensor any more
-  std::atomic<uint64_t> put_for_all;           // slots filled for everybody; the peers' `taken_of_all` follow
+// Lines are apart by who reads them and when: what nobody else looks at in a usual call stays in this rank's
+// cache, and so does what it only reads.
+struct BoardHead {
+  alignas(64) std::atomic<uint64_t> group;  // the group's own number, as long as the board is a board
+  std::atomic<uint32_t> ended;              // an Ended; 0 while the rank takes part
+  std::atomic<uint32_t> asleep;             // this rank sleeps on somebody's bell
+  alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board: what sleepers sleep on
+  alignas(64) std::atomic<uint64_t> finished;     // the last collective after which it reads no peer's tensor
+  alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; `taken_of_all` follow
 };
 
 // How a rank's input is to be read in this collective.
@@ -55,27 +55,39 @@ struct Listed {
   int64_t volume;        // in elements
 };
 
-// The fixed part of a page.
-struct Header {
+// What a rank says before a collective: one line, and behind it the lists that its numbers count. A usual
+// header is two lines long: each more costs a reader the time to fetch it from the writer's cache.
+struct alignas(64) Header {
   uint64_t number;
   Path path;
   uint8_t dims;
   uint8_t for_all;  // one box goes to every peer, through the ring for everybody
   uint8_t is_listed;
   uint32_t element_bytes;
-  int64_t base;  // of the input: an offset in the arena, an address, or nothing
-  int64_t pushes;
-  int64_t note_bytes;
+  int64_t base;        // of the input: an offset in the arena, an address, or nothing
   int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
+  int64_t note_bytes;
 };
 
-// Everything that a rank says before a collective.
-struct Page {
-  Header header;
-  std::array<int64_t, kMaxDims> shape;
-  std::array<int64_t, kMaxDims> strides;  // in bytes
-  std::array<Listed, kMaxListed>
-      listed;  // the pushes, ordered by peer; `first_listed` says where a peer's begin
+// The lists, and how long they are: shape, strides in bytes, the first push to each rank (and past the last),
+// the pushes.
+class Lists {
+ public:
+  Lists(std::byte* data, int64_t dims, int64_t ranks) : data_(data), dims_(dims), ranks_(ranks) {}
+
+  int64_t* shape() const { return reinterpret_cast<int64_t*>(data_); }
+  int64_t* strides() const { return shape() + dims_; }
+  int32_t* first() const { return reinterpret_cast<int32_t*>(strides() + dims_); }
+  Listed* listed() const { return reinterpret_cast<Listed*>(strides() + dims_ + (ranks_ + 2) / 2); }
+
+  static int64_t most_bytes(int64_t ranks) {
+    return 8 * (2 * kMaxDims + (ranks + 2) / 2) + kMaxListed * int64_t{sizeof(Listed)};
+  }
+
+ private:
+  std::byte* data_;
+  int64_t dims_;
+  int64_t ranks_;
 };
 
 // Where things lie in a board of a group of this many ranks. Two pages take turns: a rank that fills one for
@@ -84,22 +96,23 @@ class BoardPlan {
  public:
   explicit BoardPlan(int64_t ranks) : ranks_(ranks), slot_bytes_(slot_bytes(ranks)) {}
 
+  int64_t ranks() const { return ranks_; }
   int64_t pair(int64_t peer) const { return int64_t{sizeof(BoardHead)} + peer * int64_t{sizeof(PairLine)}; }
   int64_t page(uint64_t number) const {
     return pair(ranks_) + static_cast<int64_t>(number % 2) * page_bytes();
   }
-  int64_t first_listed(uint64_t number) const { return page(number) + round_up(sizeof(Page)); }
-  int64_t payload(uint64_t number) const { return first_listed(number) + round_up(8 * (ranks_ + 1)); }
-  int64_t payload_bytes() const { return kInlineBytes + kNoteBytes; }
+  int64_t lists(uint64_t number) const { return page(number) + int64_t{sizeof(Header)}; }
+  int64_t payload(uint64_t number) const { return lists(number) + round_up(Lists::most_bytes(ranks_)); }
   int64_t slot(int64_t ring, uint64_t number) const {
     return rings() + (ring * kSlots + static_cast<int64_t>(number % kSlots)) * slot_bytes_;
   }
-  int64_t bytes_per_slot() const { return slot_bytes_; }
   int64_t bytes() const { return rings() + ranks_ * kSlots * slot_bytes_; }
 
  private:
   static int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-  int64_t page_bytes() const { return round_up(sizeof(Page)) + round_up(8 * (ranks_ + 1)) + payload_bytes(); }
+  int64_t page_bytes() const {
+    return int64_t{sizeof(Header)} + round_up(Lists::most_bytes(ranks_)) + kInlineBytes + kNoteBytes;
+  }
   int64_t rings() const { return (pair(ranks_) + 2 * page_bytes() + 4095) / 4096 * 4096; }
 
   int64_t ranks_;
@@ -114,9 +127,14 @@ class Board {
 
   BoardHead& head() const { return *reinterpret_cast<BoardHead*>(data_); }
   PairLine& pair(int64_t peer) const { return *reinterpret_cast<PairLine*>(data_ + plan_.pair(peer)); }
-  Page& page(uint64_t number) const { return *reinterpret_cast<Page*>(data_ + plan_.page(number)); }
-  int64_t* first_listed(uint64_t number) const {
-    return reinterpret_cast<int64_t*>(data_ + plan_.first_listed(number));
+
+  // The header of a collective. Its number is the flag: it is stored last, and read first.
+  Header& header(uint64_t number) const { return *reinterpret_cast<Header*>(data_ + plan_.page(number)); }
+  std::atomic_ref<uint64_t> entered(uint64_t number) const {
+    return std::atomic_ref<uint64_t>(header(number).number);
+  }
+  Lists lists(uint64_t number, int64_t dims) const {
+    return {data_ + plan_.lists(number), dims, plan_.ranks()};
   }
   std::byte* payload(uint64_t number) const { return data_ + plan_.payload(number); }
   std::byte* slot(int64_t ring, uint64_t number) const { return data_ + plan_.slot(ring, number); }

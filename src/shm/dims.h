@@ -46,6 +46,8 @@ class Dims {
   size_t count_ = 0;
 };
 
+inline Dims one_dim(int64_t value) { return std::span<const int64_t>(&value, 1); }
+
 inline int64_t volume(const Dims& extent) {
   int64_t product = 1;
   for (const int64_t length : extent) product *= length;
@@ -78,6 +80,16 @@ inline Dims packed_strides(const Dims& extent, int64_t element_bytes) {
     bytes *= extent[d];
   }
   return strides;
+}
+
+// Whether elements with these strides lie row by row.
+inline bool is_packed(const Dims& extent, const Dims& strides, int64_t element_bytes) {
+  int64_t bytes = element_bytes;
+  for (size_t d = extent.size(); d-- > 0;) {
+    if (extent[d] != 1 && strides[d] != bytes) return false;
+    bytes *= extent[d];
+  }
+  return true;
 }
 
 }  // namespace shardway::shm

@@ -56,11 +56,11 @@ void run_alone(const Part& part) {
   }
 }
 
-Execution::Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part)
-    : waiting_(waiting), arena_(arena), number_(number), part_(part) {}
+Execution::Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, Fill fill)
+    : waiting_(waiting), arena_(arena), number_(number), part_(part), fill_(fill) {}
 
 void Execution::run() {
-  path_ = publish(waiting_, arena_, number_, part_);
+  path_ = publish(waiting_, arena_, number_, part_, fill_);
   meet(waiting_, number_);
   hear_everybody();
   open_outgoing();
@@ -119,7 +119,7 @@ void Execution::open_outgoing() {
     same_peer.push_back(&push);
     const bool is_last = i + 1 == part_.pushes.size() || part_.pushes[i + 1].peer != push.peer;
     if (!is_last) continue;
-    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all);
+    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all, fill_);
     if (for_all) break;
   }
 }

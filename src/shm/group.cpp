@@ -44,7 +44,7 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
     throw std::invalid_argument("a note of " + std::to_string(own_bytes) + " bytes is too long");
   const uint64_t number = next_number();
   guarded([&] {
-    publish_note(*waiting_, number, mine);
+    publish_note(*waiting_, number, mine, fill_);
     copy_bytes(rows + rank() * row_bytes, mine.data(), own_bytes);
     meet(*waiting_, number);
     for (int64_t peer = 0; peer < size(); ++peer) {
@@ -60,7 +60,7 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
 
 void Group::run(const Part& part) {
   const uint64_t number = next_number();
-  guarded([&] { Execution(*waiting_, *arena_, number, part).run(); });
+  guarded([&] { Execution(*waiting_, *arena_, number, part, fill_).run(); });
 }
 
 }  // namespace shardway::shm

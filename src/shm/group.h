@@ -13,6 +13,7 @@
 
 #include "shm/arena.h"
 #include "shm/part.h"
+#include "shm/streams.h"
 #include "shm/waiting.h"
 
 namespace shardway::shm {
@@ -64,12 +65,15 @@ class Group {
  private:
   Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting);
 
+  // Finds out how slots are filled faster between these cores: collective.
+  void tune();
   uint64_t next_number();
   template <class Body>
   void guarded(Body&& body);
 
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<Waiting> waiting_;
+  Fill fill_ = Fill::in_cache;
   uint64_t number_ = 0;
   uint64_t generation_;
 };

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <string>
 
-#include "shm/copy.h"
-
 namespace shardway::shm {
 namespace {
 
@@ -22,22 +20,21 @@ Path path_for(const Part& part, const Arena& arena, int64_t rank, int64_t bytes_
 }
 
 // The pushes by peer, and where those to each peer begin.
-void list_pushes(const Board& board, uint64_t number, const Part& part, const Dims& strides, int64_t ranks) {
-  Page& page = board.page(number);
-  int64_t* first = board.first_listed(number);
+void list_pushes(const Lists& lists, const Part& part, const Dims& strides, int64_t ranks) {
   size_t next = 0;
   for (int64_t peer = 0; peer <= ranks; ++peer) {
     while (next < part.pushes.size() && part.pushes[next].peer < peer) {
       const Push& push = part.pushes[next];
-      page.listed[next++] = {.offset_bytes = offset_bytes(push.from, strides), .volume = volume(push.extent)};
+      lists.listed()[next++] = {.offset_bytes = offset_bytes(push.from, strides),
+                                .volume = volume(push.extent)};
     }
-    first[peer] = static_cast<int64_t>(next);
+    lists.first()[peer] = static_cast<int32_t>(next);
   }
 }
 
 void enter(Waiting& waiting, uint64_t number) {
   // Release: pairs with the acquire in meet(); the page is written before.
-  waiting.own().head().entered.store(number, std::memory_order_release);
+  waiting.own().entered(number).store(number, std::memory_order_release);
   waiting.ring();
 }
 
@@ -51,8 +48,8 @@ int64_t begin_of(const Waiting& waiting, const Said& said, uint64_t number, cons
       std::none_of(pull.from.begin(), pull.from.end(), [](int64_t o) { return o == kUnknown; });
   if (said.header.is_listed != 0) {
     if (index >= said.end - said.first) refuse(pull.peer, "sends fewer boxes than are expected of it");
-    const Listed listed =
-        waiting.board(pull.peer).page(number).listed[static_cast<size_t>(said.first + index)];
+    const Lists lists = waiting.board(pull.peer).lists(number, said.header.dims);
+    const Listed listed = lists.listed()[said.first + index];
     if (listed.volume != volume(pull.extent))
       refuse(pull.peer, "sends " + std::to_string(listed.volume) + " elements where " +
                             std::to_string(volume(pull.extent)) + " are expected");
@@ -84,65 +81,66 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   return true;
 }
 
-Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part) {
+Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, Fill fill) {
   const Board& board = waiting.own();
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
-  Page& page = board.page(number);
-  Header& header = page.header;
-  header.number = number;
+  Header& header = board.header(number);
   header.path = path_for(part, arena, waiting.rank(), bytes_in_memory);
   header.dims = static_cast<uint8_t>(input.shape.size());
   header.for_all = header.path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
   header.base = header.path == Path::arena ? arena.offset_of(input.data) : 0;
-  header.note_bytes = 0;
   header.span_bytes = bytes_in_memory;
+  header.note_bytes = 0;
   const bool is_packed = header.path == Path::packed;
   const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed) {
     header.span_bytes = volume(input.shape) * part.element_bytes;
-    copy_box(board.payload(number), strides, input.data, input.strides, input.shape, part.element_bytes);
+    fill_box(board.payload(number), input.data, input.strides, input.shape, part.element_bytes, fill);
   }
-  std::copy(input.shape.begin(), input.shape.end(), page.shape.begin());
-  std::copy(strides.begin(), strides.end(), page.strides.begin());
-  if (header.is_listed != 0) list_pushes(board, number, part, strides, waiting.size());
+  const Lists lists = board.lists(number, header.dims);
+  std::copy(input.shape.begin(), input.shape.end(), lists.shape());
+  std::copy(strides.begin(), strides.end(), lists.strides());
+  if (header.is_listed != 0) list_pushes(lists, part, strides, waiting.size());
   enter(waiting, number);
   return header.path;
 }
 
-void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note) {
-  Header& header = waiting.own().page(number).header;
-  header = {};
-  header.number = number;
+void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note, Fill fill) {
+  Header& header = waiting.own().header(number);
+  header.path = Path::none;
+  header.dims = 0;
+  header.is_listed = 0;
   header.note_bytes = static_cast<int64_t>(note.size());
-  copy_bytes(waiting.own().payload(number), note.data(), static_cast<int64_t>(note.size()));
+  const Dims bytes = one_dim(static_cast<int64_t>(note.size()));
+  fill_box(waiting.own().payload(number), note.data(), one_dim(1), bytes, 1, fill);
   enter(waiting, number);
 }
 
 void meet(Waiting& waiting, uint64_t number) {
   for (int64_t step = 1; step < waiting.size(); ++step) {
     const int64_t peer = (waiting.rank() + step) % waiting.size();
-    const std::atomic<uint64_t>& entered = waiting.board(peer).head().entered;
+    const auto entered = waiting.board(peer).entered(number);
     // Acquire: pairs with the release in enter(); the peer's page is there.
     waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
   }
 }
 
 Said hear(const Waiting& waiting, uint64_t number, int64_t peer) {
-  const Page& page = waiting.board(peer).page(number);
+  const Board& board = waiting.board(peer);
   Said said;
-  std::memcpy(&said.header, &page.header, sizeof(Header));
+  std::memcpy(&said.header, &board.header(number), sizeof(Header));
   const Header& header = said.header;
   if (header.number != number) refuse(peer, "is in another collective");
   if (header.dims > kMaxDims || header.path > Path::address) refuse(peer, "has a header that cannot be");
-  said.shape = Dims({page.shape.data(), header.dims});
-  said.strides = Dims({page.strides.data(), header.dims});
+  const Lists lists = board.lists(number, header.dims);
+  said.shape = Dims(std::span<const int64_t>(lists.shape(), header.dims));
+  said.strides = Dims(std::span<const int64_t>(lists.strides(), header.dims));
   if (header.is_listed != 0) {
-    const int64_t* first = waiting.board(peer).first_listed(number) + waiting.rank();
-    said.first = first[0];
-    said.end = first[1];
+    said.first = lists.first()[waiting.rank()];
+    said.end = lists.first()[waiting.rank() + 1];
     if (said.first < 0 || said.first > said.end || said.end > kMaxListed)
       refuse(peer, "has a header that cannot be");
   }

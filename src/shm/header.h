@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shm/arena.h"
+#include "shm/fill.h"
 #include "shm/part.h"
 #include "shm/waiting.h"
 
@@ -32,10 +33,10 @@ struct Source {
 };
 
 // Puts the header for this collective up, and what rides with it. Gives the path that the others will take.
-Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part);
+Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, Fill fill);
 
 // Puts up a header with a note and no input.
-void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note);
+void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note, Fill fill);
 
 // Waits until every peer's header is up. Pairs the acquire with the release in publish.
 void meet(Waiting& waiting, uint64_t number);

@@ -145,7 +145,7 @@ class Joiner {
     new (data) BoardHead{};
     for (int64_t peer = 0; peer < options_.size; ++peer) new (data + plan.pair(peer)) PairLine{};
     const Board board(data, plan);
-    for (const uint64_t number : {0, 1}) board.page(number).header = {};
+    for (const uint64_t number : {0, 1}) board.header(number) = {};
     // Relaxed: the second round of the exchange comes between this and any peer's look.
     board.head().group.store(number_of(hellos), std::memory_order_relaxed);
     return data;
@@ -177,7 +177,9 @@ Joined Group::join(const JoinOptions& options) {
   }
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);
-  return {.group = std::shared_ptr<Group>(new Group(joiner.arena(), std::move(waiting)))};
+  std::shared_ptr<Group> group(new Group(joiner.arena(), std::move(waiting)));
+  if (options.size > 1) group->tune();
+  return {.group = std::move(group)};
 }
 
 }  // namespace shardway::shm

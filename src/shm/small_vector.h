@@ -14,7 +14,7 @@ class SmallVector {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  SmallVector() {}  // what lies inside is not written before it is used
+  SmallVector() = default;  // what lies inside is not written before it is used
   SmallVector(const SmallVector&) = delete;
   SmallVector& operator=(const SmallVector&) = delete;
 

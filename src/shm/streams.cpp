@@ -49,7 +49,8 @@ void Cursor::advance() {
   skip_empty();
 }
 
-Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all)
+Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
+                   Fill fill)
     : waiting_(waiting),
       part_(part),
       pushes_(std::move(pushes)),
@@ -57,6 +58,7 @@ Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> 
       ring_(for_all ? waiting.rank() : readers_.front()),
       filled_(filled_by(waiting.own(), for_all, readers_.front())),
       for_all_(for_all),
+      fill_(fill),
       cursor_(extents_of(pushes_), part.element_bytes, slot_bytes(waiting.size())) {}
 
 int64_t Outgoing::blocker() const {
@@ -77,8 +79,7 @@ void Outgoing::put() {
   const Input& input = part_.input;
   const std::byte* from =
       input.data + offset_bytes(push.from, input.strides) + offset_bytes(piece.offset, input.strides);
-  copy_box(waiting_.own().slot(ring_, filled), packed_strides(piece.extent, part_.element_bytes), from,
-           input.strides, piece.extent, part_.element_bytes);
+  fill_box(waiting_.own().slot(ring_, filled), from, input.strides, piece.extent, part_.element_bytes, fill_);
   // Release: pairs with the acquire in Incoming::is_available; the slot is filled.
   filled_.store(filled + 1, std::memory_order_release);
   waiting_.ring();
