@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint format wheel bench-ragged bench-overhead bench-plan clean library everything
+.PHONY: help demo test lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -28,7 +28,7 @@ lint:  ## check format, types, names and common mistakes
 	@echo "== clang-format" && clang-format-16 --dry-run -Werror $(CPP_FILES)
 	@echo "== ruff" && $(PYTHON) -m ruff check --quiet . && $(PYTHON) -m ruff format --check --quiet .
 	@echo "== mypy" && $(PYTHON) -m mypy
-	@echo "== clang-tidy" && scripts/tidy $(filter %.cpp,$(CPP_FILES))
+	@echo "== clang-tidy" && scripts/tidy $(filter-out bench/mpi/%,$(filter %.cpp,$(CPP_FILES)))
 
 format:  ## bring the sources into their format
 	@scripts/setup lint
@@ -50,6 +50,12 @@ bench-overhead: library  ## what a call costs besides communication
 bench-plan: library  ## compare the planner with DTensor's
 	@scripts/setup test
 	@$(PYTHON) -m bench.plan
+
+bench-shm: library  ## compare shared memory with Open MPI, MPICH, gloo and a plain copy
+	@scripts/setup bench
+	@scripts/configure -DSHARDWAY_BENCH=ON
+	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
+	@$(PYTHON) -m bench.shm
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist

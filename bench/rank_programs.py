@@ -1,0 +1,113 @@
+"""Programs of several ranks that wait asleep until it is their turn, and what they measured in it.
+
+Each rank reads tasks from a named pipe and answers on another (bench/ranks/contender.h). So the contenders of a
+benchmark, each with its own launcher, all run at the same time and take turns within milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TURN_LIMIT_S = 120.0
+LEAVE_S = 5.0
+
+
+class ProgramFailed(RuntimeError):
+    """What a rank had to say, or that it said nothing."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One timed call: from the first rank's start to the last rank's end, and page faults on the rank with most."""
+
+    us: float
+    faults: int
+
+
+class RankProgram:
+    """The ranks of one contender. `commands` start them: one that starts all, or one for each."""
+
+    def __init__(self, name: str, ranks: int, folder: Path, commands: list[list[str]]) -> None:
+        self.name = name
+        self._path = folder / name
+        self._pipes = [(self._pipe(rank, "in"), self._pipe(rank, "out")) for rank in range(ranks)]
+        self._answers = [b""] * ranks
+        self._log_path = folder / f"{name}.log"
+        with self._log_path.open("wb") as log:
+            self._processes = [
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) for command in commands
+            ]
+
+    def _pipe(self, rank: int, direction: str) -> int:
+        path = self._path.with_name(f"{self.name}.{rank}.{direction}")
+        os.mkfifo(path)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # read and write: opening waits for nobody
+
+    def turn(self, task: str) -> list[Call]:
+        """Runs `task` on every rank."""
+        for into, _ in self._pipes:
+            os.write(into, task.encode() + b"\n")
+        by_rank = [[_stamp(word) for word in line.split()] for line in self._read_lines(task)]
+        return [
+            Call(
+                us=(max(end for _, end, _ in stamps) - min(start for start, _, _ in stamps)) / 1e3,
+                faults=max(faults for _, _, faults in stamps),
+            )
+            for stamps in zip(*by_rank, strict=True)
+        ]
+
+    def _read_lines(self, task: str) -> list[str]:
+        deadline = time.monotonic() + TURN_LIMIT_S
+        while not all(answer.endswith(b"\n") for answer in self._answers):
+            waiting = [out for (_, out), a in zip(self._pipes, self._answers, strict=True) if not a.endswith(b"\n")]
+            ready, _, _ = select.select(waiting, [], [], 0.5)
+            for rank, (_, out) in enumerate(self._pipes):
+                if out in ready:
+                    self._answers[rank] += os.read(out, 1 << 16)
+            self._raise_if_failed(task, not ready and time.monotonic() > deadline)
+        lines = [answer.decode().strip() for answer in self._answers]
+        self._answers = [b""] * len(lines)
+        return lines
+
+    def _raise_if_failed(self, task: str, is_late: bool) -> None:
+        errors = [f"rank {rank}: {a.decode().strip()}" for rank, a in enumerate(self._answers) if a[:5] == b"error"]
+        ended = any(process.poll() is not None for process in self._processes)
+        if errors or ended or is_late:
+            why = errors or [f"no answer within {TURN_LIMIT_S:.0f} s" if is_late else "a rank has ended"]
+            log = self._log_path.read_text(errors="replace")[-2000:]
+            raise ProgramFailed(f"{self.name}, task '{task}': {'; '.join(why)}\n{log}")
+
+    def close(self) -> None:
+        """The ranks leave when their pipes end; those that do not are ended."""
+        for into, out in self._pipes:
+            os.close(into)
+            os.close(out)
+        for process in self._processes:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Waits for it to leave by itself, then asks, then insists."""
+    if not _leaves(process):
+        process.terminate()
+    if not _leaves(process):
+        process.kill()
+        process.wait()
+
+
+def _leaves(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(LEAVE_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _stamp(word: str) -> tuple[int, int, int]:
+    start, end, faults = word.split(":")
+    return int(start), int(end), int(faults)

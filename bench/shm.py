@@ -1,0 +1,175 @@
+"""How fast collectives are in shared memory: shardway against Open MPI, MPICH, gloo and a plain copy."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from bench import shm_plot
+from bench.peak_memory import available_bytes
+from bench.report import (
+    FIELDS,
+    OUTPUT_FOLDER,
+    Progress,
+    bytes_text,
+    print_claims,
+    print_table,
+    us_text,
+    write_json,
+)
+from bench.shm_claims import Figures, Place, claims
+from bench.shm_contenders import (
+    CONTENDERS,
+    COPIES,
+    MPICH,
+    OPEN_MPI,
+    OURS,
+    OURS_SHARED,
+    OUT,
+    POLICIES,
+    TENSORS,
+    TENSORS_SHARED,
+    Contender,
+)
+from bench.shm_python import python_claims, python_rows
+from bench.shm_rows import HOPELESS_TIMES, KIB, MIB, OPS, SHAPES, SIZES, Case, Contest, ShmRow, rank_programs
+from bench.timing import BUSY_CORES, Effort
+
+PLOTTED_SHAPE = "1:3:5"
+FRESH_FROM = 1 * KIB  # other output policies are measured from here on, at the plotted shape
+MANY_CORES, MANY_RANKS = 16, 8
+
+HELP = f"""
+Ranks of one host move f32 tensors of several sizes per rank, in C++. Contenders:
+
+  {OURS:26} buffers in ordinary memory, without torch, as MPI has them
+  {OURS_SHARED:26} the input lies where peers can read it
+  {TENSORS:26} sw::all_gather_v and so on, of tensors
+  {TENSORS_SHARED:26} the same, of inputs where peers can read them
+  {OPEN_MPI}, {MPICH:16} as shipped, and with a malloc that gives nothing back; each at two buffer offsets
+  {", ".join(COPIES):26} each rank copies what the collective has it read: the floor
+
+All run at the same time, asleep, and take turns of some milliseconds in one run. Inputs are rewritten before each
+call; a call lasts from the first rank's start to the last rank's end on one clock; the figure is the median. Ranks
+are pinned alike: rank r to core r modulo cores. Results are checked in every turn. A case is measured again when
+other programs were busy meanwhile; a contender that is {HOPELESS_TIMES:g} times slower than the fastest is not
+repeated. Outputs are the caller's (out), or
+fresh with the last three alive (steady), or fresh with nothing cached (first); the latter two at {PLOTTED_SHAPE}.
+
+From Python, 2 ranks: sw.all_gather_v on a gloo group against pad-gather-mask and gloo's isend and irecv.
+
+Leaves build/bench/shm.json and build/bench/shm.png. Exits 1 when a claim is missed.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    began = time.monotonic()
+    sizes = [1 * KIB, 64 * KIB, 4 * MIB] if options.quick else SIZES
+    rows: list[ShmRow] = []
+    remarks: list[str] = []
+    for ranks in options.ranks:
+        print(f"\n{ranks} ranks on {len(os.sched_getaffinity(0))} cores, C++")
+        rows += _measure_ranks(_cases(ranks, sizes, options.quick), options.seconds, remarks)
+    if options.python:
+        print(f"\n2 ranks, Python, sizes given, {PLOTTED_SHAPE}")
+        rows += python_rows(2, [size for size in sizes if size >= KIB], Effort(seconds=3 * options.seconds))
+    _print_tables(rows)
+    for remark in remarks:
+        print(remark)
+    found = claims(Figures(rows)) + python_claims(rows)
+    path = write_json(
+        options.output / "shm.json",
+        rows,
+        found,
+        fields={**FIELDS, "shape": "of the sizes per rank", "output": "out, steady or first", "faults": "of a call"},
+        remarks=remarks,
+    )
+    print(f"\n{path}\n{shm_plot.draw(rows, PLOTTED_SHAPE, path.with_suffix('.png'))}\n{time.monotonic() - began:.0f} s")
+    return print_claims(found)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.shm",
+        description=__doc__,
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    many = [MANY_RANKS] if len(os.sched_getaffinity(0)) >= MANY_CORES else []
+    parser.add_argument("--quick", action="store_true", help="three sizes and one shape: rough figures in a minute")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, *many], help="numbers of ranks (default: 2 4)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for one case, at least three turns each")
+    parser.add_argument("--no-python", dest="python", action="store_false", help="leave the Python part out")
+    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
+    return parser
+
+
+def _cases(ranks: int, sizes: list[int], quick: bool) -> list[Case]:
+    shapes = [PLOTTED_SHAPE] if quick else SHAPES
+    cases = [Case(op, OUT, ranks, shape, size) for op in OPS for shape in shapes for size in sizes]
+    fresh = [size for size in sizes if size >= FRESH_FROM]
+    return cases + [Case(op, policy, ranks, PLOTTED_SHAPE, s) for op in OPS for policy in POLICIES[1:] for s in fresh]
+
+
+def _measure_ranks(cases: list[Case], seconds: float, remarks: list[str]) -> list[ShmRow]:
+    rows: list[ShmRow] = []
+    progress = Progress(len(cases))
+    with rank_programs(cases[0].ranks, {contender.program for contender in CONTENDERS}) as programs:
+        contest = Contest(programs, seconds)
+        for case in cases:
+            what = f"{case.op:16} {case.output:6} {case.shape:9} {bytes_text(case.mean_bytes):>8}"
+            if case.need_bytes() > available_bytes():
+                remarks.append(f"Left out: {case.ranks} ranks, {what}: needs {bytes_text(case.need_bytes())}")
+                continue
+            progress.starting(what)
+            found, busy = contest.measure(case, _taking_part(case))
+            rows += found
+            progress.finished(f"{what}  {_summary(found)}")
+            if busy > BUSY_CORES:
+                remarks.append(f"Disturbed: {case.ranks} ranks, {what}: others kept {busy:.1f} cores busy")
+    return rows
+
+
+def _taking_part(case: Case) -> list[Contender]:
+    return [contender for contender in CONTENDERS if case.output in contender.policies]
+
+
+def _best(rows: list[ShmRow]) -> dict[str, float]:
+    """The time of each kind of contender at its best."""
+    best: dict[str, float] = {}
+    for row in rows:
+        kind = next((mpi for mpi in (OPEN_MPI, MPICH) if row.contender.startswith(mpi)), row.contender)
+        kind = "plain copy" if kind in COPIES else kind
+        best[kind] = min(row.us, best.get(kind, row.us))
+    return best
+
+
+def _summary(rows: list[ShmRow]) -> str:
+    return ", ".join(f"{name} {us_text(us)}" for name, us in _best(rows).items())
+
+
+KINDS = ("plain copy", OURS_SHARED, OURS, TENSORS_SHARED, TENSORS, OPEN_MPI, MPICH)
+
+
+def _print_tables(rows: list[ShmRow]) -> None:
+    in_cpp = [row for row in rows if row.op in OPS]
+    for op, output, ranks in sorted({(row.op, row.output, row.ranks) for row in in_cpp}, key=str):
+        print(f"\n{op}, {ranks} ranks, output: {output} (µs; page faults of a call of {TENSORS})")
+        wanted = [row for row in in_cpp if (row.op, row.output, row.ranks) == (op, output, ranks)]
+        places = dict.fromkeys(Place(op, output, ranks, row.shape, row.bytes) for row in wanted)
+        lines = []
+        for place in places:
+            here = [row for row in wanted if (row.shape, row.bytes) == (place.shape, place.bytes)]
+            best = _best(here)
+            times = [f"{best[kind]:.1f}" if kind in best else "-" for kind in KINDS]
+            faults = [str(row.faults) for row in here if row.contender == TENSORS]
+            lines.append([place.shape, bytes_text(place.bytes), *times, *(faults or ["-"])])
+        print_table(["sizes", "a rank", *KINDS, "faults"], lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

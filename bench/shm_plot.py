@@ -1,0 +1,85 @@
+"""The picture of bench/shm.py: time against size, a panel per op and number of ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from bench.report import bytes_text, us_text
+from bench.shm_contenders import COPIES, MPICH, OPEN_MPI, OURS, OURS_SHARED, OUT, TENSORS, TENSORS_SHARED
+from bench.shm_rows import OPS, ShmRow
+
+LINES = {
+    OURS: ("#0b6e4f", "-"),
+    OURS_SHARED: ("#0b6e4f", "--"),
+    TENSORS: ("#7fb89f", "-"),
+    TENSORS_SHARED: ("#7fb89f", "--"),
+    f"{OPEN_MPI}, at its best": ("#c0392b", "-"),
+    f"{MPICH}, at its best": ("#2c6fbb", "-"),
+    "plain copy": ("#777777", ":"),
+}
+
+
+def draw(rows: list[ShmRow], shape: str, path: Path) -> Path:
+    """Of the rows with the output given, at one shape."""
+    wanted = [row for row in rows if row.output == OUT and row.shape == shape and row.op in OPS]
+    all_ranks = sorted({row.ranks for row in wanted})
+    ops = [op for op in OPS if any(row.op == op for row in wanted)]
+    figure, axes = plt.subplots(
+        len(all_ranks),
+        len(ops),
+        figsize=(4.6 * len(ops), 3.6 * len(all_ranks) + 1.2),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for line, ranks in enumerate(all_ranks):
+        for column, op in enumerate(ops):
+            _draw_panel(axes[line][column], [row for row in wanted if row.ranks == ranks and row.op == op])
+            axes[line][column].set_title(f"{op}, {ranks} ranks", fontsize=11)
+        axes[line][0].set_ylabel("time of one call (median)", fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel("data per rank, on average", fontsize=10)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=10)
+    figure.suptitle(f"Collectives in shared memory, sizes {shape}, output given; lower is faster", fontsize=13)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _line_of(contender: str) -> str:
+    for mpi in (OPEN_MPI, MPICH):
+        if contender.startswith(mpi):
+            return f"{mpi}, at its best"
+    return "plain copy" if contender in COPIES else contender
+
+
+def _draw_panel(axis: Axes, rows: list[ShmRow]) -> None:
+    best: dict[str, dict[int, float]] = {name: {} for name in LINES}
+    for row in rows:
+        points = best[_line_of(row.contender)]
+        points[row.bytes] = min(row.us, points.get(row.bytes, row.us))
+    for name, points in best.items():
+        if points:
+            colour, style = LINES[name]
+            sizes = sorted(points)
+            times = [points[size] for size in sizes]
+            axis.plot(sizes, times, style, color=colour, marker="o", markersize=3, linewidth=1.6, label=name)
+    axis.set_xscale("log", base=4)
+    axis.set_yscale("log")
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(int(size)).replace(" ", "\n")))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda us, _: us_text(us)))
+    axis.minorticks_off()
+    axis.tick_params(labelsize=8)
+    axis.grid(color="#e4e4e4", linewidth=0.8)
+    axis.set_axisbelow(True)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)

@@ -1,0 +1,64 @@
+"""The part of bench/shm.py that runs in Python: sw.* on a gloo group against what people copy, and gloo itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.forked_ranks import run_ranks
+from bench.ragged_contenders import OURS, PEER, Batch, Op, contenders
+from bench.report import Claim, bytes_text, geometric_mean, us_text
+from bench.shm_rows import ShmRow
+from bench.timing import Effort, Meeting, Timing, interleaved
+
+SIZES_GIVEN = Op(grad=None, sizes_given=True)
+OP_NAME = "all_gather_v from Python"
+TIMES_EVERYWHERE, TIMES_IN_THE_MEAN = 15.0, 50.0
+LIMIT_S = 1800.0
+
+
+def python_rows(ranks: int, mean_sizes: list[int], effort: Effort) -> list[ShmRow]:
+    """Sizes given, fresh outputs of which three stay alive, sizes 1:3:5."""
+    by_rank: list[list[ShmRow]] = run_ranks(ranks, _measure, Meeting(ranks), mean_sizes, effort, timeout_s=LIMIT_S)
+    return by_rank[0]
+
+
+def _measure(rank: int, ranks: int, meeting: Meeting, mean_sizes: list[int], effort: Effort) -> list[ShmRow]:
+    rows = []
+    for mean_bytes in mean_sizes:
+        timings = interleaved(meeting, rank, contenders(Batch(rank, ranks, mean_bytes), SIZES_GIVEN), effort)
+        rows += [_row(name, ranks, mean_bytes, timing) for name, timing in timings.items()]
+        if rank == 0:
+            print(f"  {bytes_text(mean_bytes):>8} a rank  {_summary(timings)}", flush=True)
+    return rows
+
+
+def _row(name: str, ranks: int, mean_bytes: int, timing: Timing) -> ShmRow:
+    us, spread = round(timing.us, 2), round(timing.spread, 3)
+    return ShmRow(OP_NAME, name, ranks, "1:3:5", mean_bytes, us, spread, timing.samples, "steady", faults=-1)
+
+
+def _summary(timings: Any) -> str:
+    times = ", ".join(f"{name} {us_text(timing.us)}" for name, timing in timings.items())
+    return f"{timings[PEER].us / timings[OURS].us:6.1f}x   {times}"
+
+
+def python_claims(rows: list[ShmRow]) -> list[Claim]:
+    us = {(row.bytes, row.contender): row.us for row in rows if row.op == OP_NAME}
+    ratios = {size: us[size, PEER] / us[size, OURS] for size, name in us if name == OURS}
+    if not ratios:
+        return []
+    size = min(ratios, key=lambda size: ratios[size])
+    mean = geometric_mean(list(ratios.values()))
+    what = "from Python, 2 ranks, sizes given"
+    return [
+        Claim(
+            f"{what}: at least {TIMES_EVERYWHERE:g} times faster than {PEER} at every size",
+            f"{ratios[size]:.1f} times at {bytes_text(size)}",
+            ratios[size] >= TIMES_EVERYWHERE,
+        ),
+        Claim(
+            f"{what}: at least {TIMES_IN_THE_MEAN:g} times faster in the geometric mean",
+            f"{mean:.1f} times",
+            mean >= TIMES_IN_THE_MEAN,
+        ),
+    ]
