@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "transport/c10d.h"
-#include "transport/shm_engine.h"
+#include "transport/shm.h"
 
 namespace shardway {
 namespace {
@@ -29,7 +29,7 @@ Wanted wanted_transport() {
 struct Host {
   std::mutex mutex;
   bool is_decided = false;
-  std::shared_ptr<ShmEngine> engine;
+  std::shared_ptr<Transport> shm;  // without: c10d alone
 };
 
 // By process group. The weak pointers keep a group's address from being taken by another, not the group.
@@ -69,11 +69,6 @@ std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
   }
 }
 
-class Done : public Transfer {
- public:
-  void finish() override {}
-};
-
 class HostTransport : public Transport {
  public:
   explicit HostTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
@@ -87,35 +82,22 @@ class HostTransport : public Transport {
 
   std::optional<std::string> refuses(c10::Device device) override {
     auto why = c10d().refuses(device);
-    return why && device.is_cpu() && engine() != nullptr ? std::nullopt : why;
+    return why && device.is_cpu() && shm() != nullptr ? std::nullopt : why;
   }
 
-  int64_t slot_bytes() override {
-    return engine() != nullptr ? ShmEngine::slot_bytes() : c10d().slot_bytes();
-  }
+  int64_t slot_bytes() override { return of_cpu().slot_bytes(); }
+  bool compares_every_call() override { return of_cpu().compares_every_call(); }
+  bool has_thread() override { return of_cpu().has_thread(); }
 
-  bool compares_every_call() override { return engine() != nullptr; }
-
-  bool has_thread() override { return engine() != nullptr; }
-
-  std::unique_ptr<Posted> post(std::function<void()> call) override {
-    return engine() != nullptr ? engine()->post(std::move(call)) : Transport::post(std::move(call));
-  }
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return of_cpu().post(std::move(call)); }
 
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    return engine() != nullptr ? engine()->all_gather_block(mine, row_bytes)
-                               : c10d().all_gather_block(mine, row_bytes);
+    return of_cpu().all_gather_block(mine, row_bytes);
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
-    if (!x.is_cpu() || engine() == nullptr) return c10d().start(route, x, out, known);
-    if (is_all_known(known)) {
-      ShmEngine::run_alone(route, x, out, known);
-    } else {
-      engine()->run(route, x, out, known);
-    }
-    return std::make_unique<Done>();
+    return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known);
   }
 
  private:
@@ -124,23 +106,22 @@ class HostTransport : public Transport {
     return *c10d_;
   }
 
-  bool is_all_known(const KnownInputs& known) const {
-    for (int64_t rank = 0; rank < size_; ++rank) {
-      if (!is_known(known, rank)) return false;
-    }
-    return true;
-  }
-
-  ShmEngine* engine() {
+  // Null where the ranks share no memory. The first call is collective.
+  Transport* shm() {
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
-      host_->engine = decide();
+      host_->shm = decide();
       host_->is_decided = true;
     }
-    return host_->engine.get();
+    return host_->shm.get();
   }
 
-  std::shared_ptr<ShmEngine> decide();
+  Transport& of_cpu() {
+    Transport* shared = shm();
+    return shared != nullptr ? *shared : c10d();
+  }
+
+  std::shared_ptr<Transport> decide();
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int64_t rank_;
@@ -149,7 +130,7 @@ class HostTransport : public Transport {
   std::shared_ptr<Transport> c10d_;
 };
 
-std::shared_ptr<ShmEngine> HostTransport::decide() {
+std::shared_ptr<Transport> HostTransport::decide() {
   const Wanted wanted = wanted_transport();
   if (size_ == 1 || wanted == Wanted::c10d) return nullptr;
   const auto exchange = [this](std::span<const std::byte> mine) {
@@ -161,7 +142,7 @@ std::shared_ptr<ShmEngine> HostTransport::decide() {
   };
   shm::Joined joined =
       shm::Group::join({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
-  if (joined.group) return std::make_shared<ShmEngine>(std::move(joined.group));
+  if (joined.group) return make_shm_transport(std::move(joined.group));
   TORCH_CHECK_VALUE(wanted != Wanted::shm,
                     "SHARDWAY_TRANSPORT=shm, but the ranks share no memory: ", joined.why_not);
   return nullptr;

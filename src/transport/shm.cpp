@@ -1,0 +1,68 @@
+#include "transport/shm.h"
+
+#include <ATen/ATen.h>
+
+#include "transport/shm_engine.h"
+
+namespace shardway {
+namespace {
+
+class Done : public Transfer {
+ public:
+  void finish() override {}
+};
+
+class ShmTransport : public Transport {
+ public:
+  explicit ShmTransport(std::shared_ptr<shm::Group> group)
+      : rank_(group->rank()), size_(group->size()), engine_(std::move(group)) {}
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+
+  std::optional<std::string> refuses(c10::Device device) override {
+    if (device.is_cpu()) return std::nullopt;
+    return "the tensor is on " + device.str() + ", but the group moves CPU tensors only";
+  }
+
+  int64_t slot_bytes() override { return ShmEngine::slot_bytes(); }
+  bool compares_every_call() override { return true; }
+  bool has_thread() override { return true; }
+
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_.post(std::move(call)); }
+
+  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
+    return engine_.all_gather_block(mine, row_bytes);
+  }
+
+  // The moves are made at once: the caller has nothing else to do, or is the engine's thread.
+  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                                  const KnownInputs& known) override {
+    if (is_all_known(known)) {
+      ShmEngine::run_alone(route, x, out, known);
+    } else {
+      engine_.run(route, x, out, known);
+    }
+    return std::make_unique<Done>();
+  }
+
+ private:
+  bool is_all_known(const KnownInputs& known) const {
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      if (!is_known(known, rank)) return false;
+    }
+    return true;
+  }
+
+  int64_t rank_;
+  int64_t size_;
+  ShmEngine engine_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group) {
+  return std::make_shared<ShmTransport>(std::move(group));
+}
+
+}  // namespace shardway

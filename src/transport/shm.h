@@ -1,0 +1,13 @@
+// The shared memory of a group as a transport of CPU tensors.
+#pragma once
+
+#include <memory>
+
+#include "shm/group.h"
+#include "transport/transport.h"
+
+namespace shardway {
+
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group);
+
+}  // namespace shardway
