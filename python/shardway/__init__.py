@@ -33,7 +33,7 @@ from shardway._collectives import (
     reduce_scatter_v,
     split_by_rank,
 )
-from shardway._memory import empty_cache, memory_stats
+from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
 
@@ -57,6 +57,7 @@ __all__ = [
     "all_to_all_v",
     "clear_plans",
     "draw",
+    "empty",
     "empty_cache",
     "gather_sizes",
     "memory_stats",
@@ -64,4 +65,5 @@ __all__ = [
     "redistribute_cost",
     "reduce_scatter_v",
     "split_by_rank",
+    "use_shared_allocator",
 ]

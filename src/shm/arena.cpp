@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <limits>
 #include <system_error>
+#include <vector>
 
 #include "shm/errors.h"
 #include "shm/process.h"
@@ -65,16 +66,53 @@ std::shared_ptr<Arena> Arena::create(int64_t limit_bytes) {
   }
 }
 
+namespace {
+
+// The arenas of this process and, in a child of fork, of its parents: inherited tensors lie in those.
+struct ProcessArenas {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Arena>> all;  // the last is the newest
+  uint64_t generation = 0;                  // of the newest
+
+  static ProcessArenas& instance() {
+    static auto* arenas = new ProcessArenas;  // never destroyed: tensors may outlive the end of main
+    return *arenas;
+  }
+
+  bool has_own() const { return !all.empty() && generation == fork_generation(); }
+};
+
+}  // namespace
+
 std::shared_ptr<Arena> Arena::of_process() {
-  static std::mutex mutex;
-  static auto* arena = new std::shared_ptr<Arena>;  // never destroyed: tensors may outlive the end of main
-  static uint64_t generation = 0;
-  const std::lock_guard lock(mutex);
-  if (*arena && generation == fork_generation()) return *arena;
-  if (*arena) arena = new std::shared_ptr<Arena>;  // the parent's stays mapped: inherited tensors lie in it
-  *arena = create(physical_memory_bytes());
-  generation = fork_generation();
-  return *arena;
+  ProcessArenas& arenas = ProcessArenas::instance();
+  const std::lock_guard lock(arenas.mutex);
+  if (!arenas.has_own()) {
+    arenas.all.push_back(create(physical_memory_bytes()));
+    arenas.generation = fork_generation();
+  }
+  return arenas.all.back();
+}
+
+ArenaStats Arena::stats_of_process() {
+  ProcessArenas& arenas = ProcessArenas::instance();
+  const std::lock_guard lock(arenas.mutex);
+  return arenas.has_own() ? arenas.all.back()->stats() : ArenaStats{};
+}
+
+bool Arena::is_in_any(const std::byte* data) {
+  ProcessArenas& arenas = ProcessArenas::instance();
+  const std::lock_guard lock(arenas.mutex);
+  return std::any_of(arenas.all.begin(), arenas.all.end(),
+                     [&](const auto& arena) { return arena->contains(data, 0); });
+}
+
+void Arena::free_anywhere(std::byte* block) {
+  ProcessArenas& arenas = ProcessArenas::instance();
+  const std::lock_guard lock(arenas.mutex);
+  for (const auto& arena : arenas.all) {
+    if (arena->contains(block, 0)) return arena->free(block);
+  }
 }
 
 Arena::Arena(File file, std::byte* base, int64_t size)

@@ -36,6 +36,13 @@ class Arena {
   // of fork gets one of its own.
   static std::shared_ptr<Arena> of_process();
 
+  // What this process's own arena holds; zeros before there is one.
+  static ArenaStats stats_of_process();
+
+  // Of the arenas that of_process made, here or in a parent before fork.
+  static bool is_in_any(const std::byte* data);
+  static void free_anywhere(std::byte* block);
+
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "shardway/memory.h"
+#include "transport/shared_memory.h"
 
 namespace shardway {
 namespace {
@@ -154,13 +155,23 @@ at::Tensor warm_empty(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(options.dtype().itemsize());
   if (!options.device().is_cpu() || bytes < static_cast<int64_t>(kLeastBytes))
     return at::empty(sizes, options);
+  if (uses_shared_allocator()) return at::empty(sizes, options);  // the arena keeps what it has touched
   const auto dtype = c10::typeMetaToScalarType(options.dtype());
   return at::detail::empty_generic(sizes, &WarmAllocator::instance(),
                                    c10::DispatchKeySet(c10::DispatchKey::CPU), dtype, std::nullopt);
 }
 
-MemoryStats memory_stats() { return BlockCache::instance().stats(); }
+MemoryStats memory_stats() {
+  MemoryStats stats = BlockCache::instance().stats();
+  const shm::ArenaStats shared = shared_memory_stats();
+  stats.shared_in_use_bytes = shared.in_use_bytes;
+  stats.shared_bytes = shared.committed_bytes;
+  return stats;
+}
 
-void empty_cache() { BlockCache::instance().empty(); }
+void empty_cache() {
+  BlockCache::instance().empty();
+  trim_shared_memory();
+}
 
 }  // namespace shardway
