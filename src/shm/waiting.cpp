@@ -64,15 +64,15 @@ Ended Waiting::ended(int64_t peer) const {
 }
 
 std::optional<Ended> Waiting::find_end(int64_t waited_for) const {
-  // Deaths come first: a peer that died is the cause of what others saw.
+  // What others say comes first: a rank that was told of a death may have ended over it.
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    const Ended found = peer == rank_ ? Ended{} : ended(peer);
+    if (found.how != End::none && found.how != End::left) return found;
+  }
   pollfd process{.fd = peer(waited_for).process().get(), .events = POLLIN, .revents = 0};
   if (poll(&process, 1, 0) > 0) return Ended{.how = End::died, .rank = waited_for};
-  for (int64_t peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) continue;
-    const Ended found = ended(peer);
-    // Who has left may have done its part before; only the one that is waited for has not.
-    if (found.how != End::none && (found.how != End::left || peer == waited_for)) return found;
-  }
+  // Others that have left may have done their part before; the one that is waited for has not.
+  if (ended(waited_for).how == End::left) return Ended{.how = End::left, .rank = waited_for};
   return std::nullopt;
 }
 
