@@ -27,6 +27,7 @@ class Call:
 
     us: float
     faults: int
+    is_interrupted: bool  # another program took a rank's core, or, with more ranks than cores, a rank another's
 
 
 class RankProgram:
@@ -53,13 +54,7 @@ class RankProgram:
         for into, _ in self._pipes:
             os.write(into, task.encode() + b"\n")
         by_rank = [[_stamp(word) for word in line.split()] for line in self._read_lines(task)]
-        return [
-            Call(
-                us=(max(end for _, end, _ in stamps) - min(start for start, _, _ in stamps)) / 1e3,
-                faults=max(faults for _, _, faults in stamps),
-            )
-            for stamps in zip(*by_rank, strict=True)
-        ]
+        return [_call(stamps) for stamps in zip(*by_rank, strict=True)]
 
     def _read_lines(self, task: str) -> list[str]:
         deadline = time.monotonic() + TURN_LIMIT_S
@@ -108,6 +103,20 @@ def _leaves(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _stamp(word: str) -> tuple[int, int, int]:
-    start, end, faults = word.split(":")
-    return int(start), int(end), int(faults)
+@dataclass(frozen=True)
+class _Stamp:
+    start_ns: int
+    end_ns: int
+    faults: int
+    interruptions: int
+
+
+def _stamp(word: str) -> _Stamp:
+    return _Stamp(*(int(field) for field in word.split(":")))
+
+
+def _call(stamps: tuple[_Stamp, ...]) -> Call:
+    """What every rank saw of one call."""
+    duration_ns = max(stamp.end_ns for stamp in stamps) - min(stamp.start_ns for stamp in stamps)
+    faults = max(stamp.faults for stamp in stamps)
+    return Call(duration_ns / 1e3, faults, any(stamp.interruptions for stamp in stamps))

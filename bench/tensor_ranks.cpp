@@ -12,49 +12,10 @@
 #include "ranks/heap.h"
 #include "shardway/shardway.h"
 #include "shm/group.h"
-#include "transport/shm_engine.h"
-#include "transport/transport.h"
+#include "transport/shm.h"
 
 namespace shardway::bench {
 namespace {
-
-class Done final : public Transfer {
- public:
-  void finish() override {}
-};
-
-// The engine of a process group whose ranks share a host, without the process group: C++ has none to offer
-// here.
-class EngineTransport final : public Transport {
- public:
-  explicit EngineTransport(std::shared_ptr<shm::Group> group)
-      : rank_(group->rank()), size_(group->size()), engine_(std::move(group)) {}
-
-  int64_t rank() const override { return rank_; }
-  int64_t size() const override { return size_; }
-  std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
-  int64_t slot_bytes() override { return ShmEngine::slot_bytes(); }
-  bool compares_every_call() override { return true; }
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    return engine_.all_gather_block(mine, row_bytes);
-  }
-  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                  const KnownInputs& known) override {
-    bool is_all_known = true;
-    for (int64_t rank = 0; rank < size_; ++rank) is_all_known = is_all_known && is_known(known, rank);
-    if (is_all_known) {
-      ShmEngine::run_alone(route, x, out, known);
-    } else {
-      engine_.run(route, x, out, known);
-    }
-    return std::make_unique<Done>();
-  }
-
- private:
-  int64_t rank_;
-  int64_t size_;
-  ShmEngine engine_;
-};
 
 std::shared_ptr<shm::Group> joined(Meeting& meeting) {
   shm::Joined found = shm::Group::join(
@@ -73,8 +34,7 @@ at::Tensor shared_floats(const std::shared_ptr<shm::Arena>& arena, int64_t eleme
 
 class Tensors final : public Contender {
  public:
-  explicit Tensors(Meeting& meeting)
-      : shm_(joined(meeting)), group_(std::make_shared<EngineTransport>(shm_)) {}
+  explicit Tensors(Meeting& meeting) : shm_(joined(meeting)), group_(make_shm_transport(shm_)) {}
 
   float* input(const Task& task, int64_t elements) override {
     return keep(task.variant == "shared" ? shared_floats(shm_->arena(), elements) : at::empty({elements}));

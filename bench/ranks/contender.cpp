@@ -13,17 +13,26 @@ namespace {
 constexpr size_t kOutputsAlive = 3;
 constexpr int64_t kWarmUps = 1;  // calls at the start of a turn that are not counted
 
-int64_t faults_of_this_thread() {
+rusage usage_of_this_thread() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_minflt + usage.ru_majflt;
+  return usage;
 }
 
 struct Stamp {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   int64_t faults = 0;
+  int64_t interruptions = 0;  // how often another program took the core
 };
+
+std::string to_string(const Stamp& stamp) {
+  std::string text;
+  for (const int64_t value : {stamp.start_ns, stamp.end_ns, stamp.faults, stamp.interruptions}) {
+    text += (text.empty() ? "" : ":") + std::to_string(value);
+  }
+  return text;
+}
 
 // The memory of one task, and its calls.
 class Turn {
@@ -47,17 +56,17 @@ class Turn {
       contender_.drop_caches();
     }
     rewrite(number);
-    const int64_t faults = faults_of_this_thread();
+    const rusage before = usage_of_this_thread();
     meeting_.start_together();
     const int64_t start = now_ns();
     float* result = contender_.call(task_, x_, out_);
     const int64_t end = now_ns();
-    const Stamp stamp{start, end, faults_of_this_thread() - faults};
+    const rusage after = usage_of_this_thread();
     latest_ = result;
     if (out_ == nullptr) kept_.push_back(result);
     meeting_.meet();  // nobody rewrites what a slower rank still reads
     keep_at_most(kOutputsAlive);
-    return stamp;
+    return {start, end, after.ru_minflt - before.ru_minflt, after.ru_nivcsw - before.ru_nivcsw};
   }
 
   void check(int64_t number) const {
@@ -100,9 +109,7 @@ std::string run(Contender& contender, Meeting& meeting, const Task& task) {
   std::string stamps;
   for (int64_t number = 0; number < warm_ups + task.repeats; ++number) {
     const Stamp stamp = turn.call(number);
-    if (number < warm_ups) continue;
-    stamps += std::to_string(stamp.start_ns) + ":" + std::to_string(stamp.end_ns) + ":" +
-              std::to_string(stamp.faults) + " ";
+    if (number >= warm_ups) stamps += to_string(stamp) + " ";
   }
   turn.check(warm_ups + task.repeats - 1);
   return stamps;
