@@ -6,6 +6,7 @@
 #include "shm/execution.h"
 #include "shm/process.h"
 #include "shm/retired.h"
+#include "shm/share.h"
 
 namespace shardway::shm {
 
@@ -59,8 +60,26 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
 }
 
 void Group::run(const Part& part) {
+  if (const auto heavy = heavy_rank(part, size())) return run_shared(part, *heavy);
+  run_one(part);
+}
+
+void Group::run_one(const Part& part) {
   const uint64_t number = next_number();
   guarded([&] { Execution(*waiting_, *arena_, number, part, fill_).run(); });
+}
+
+void Group::run_shared(const Part& part, int64_t heavy) {
+  const SharedReduction shared(part, rank(), size(), heavy);
+  if (shared.has_rest()) run_one(shared.rest());
+  waiting_->check();
+  const auto free = [this](std::byte* block) { arena_->free(block); };
+  std::unique_ptr<std::byte, decltype(free)> scratch(nullptr, free);
+  guarded([&] {
+    if (shared.scratch_bytes() > 0) scratch.reset(arena_->allocate(shared.scratch_bytes()));
+  });
+  run_one(shared.share(scratch.get()));
+  run_one(shared.collection(scratch.get()));
 }
 
 }  // namespace shardway::shm

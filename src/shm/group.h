@@ -65,6 +65,9 @@ class Group {
  private:
   Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting);
 
+  void run_one(const Part& part);
+  void run_shared(const Part& part, int64_t heavy);
+
   // Finds out how slots are filled faster between these cores: collective.
   void tune();
   uint64_t next_number();

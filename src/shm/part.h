@@ -58,6 +58,10 @@ struct Part {
   std::vector<Push> pushes = {};                  // ordered by peer; those to this rank itself are not read
   std::optional<Combine> combine = std::nullopt;  // without: no two pulls land on one element
   std::vector<Landing> landings = {};             // read only with `combine`
+
+  // Every rank has an input of the same shape, pushes box r of it to rank r, and combines what it pulls into
+  // one landing, its whole output: then the ranks may share the work.
+  bool is_reduce_scatter = false;
 };
 
 }  // namespace shardway::shm

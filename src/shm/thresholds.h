@@ -31,6 +31,10 @@ inline constexpr int64_t slot_bytes(int64_t ranks) {
 // 3.9 µs either way. Below it the fence costs what it saves.
 inline constexpr int64_t kPastCacheBytes = 1 << 10;
 
+// A box this large that is nearly all of a reduce-scatter is reduced by all ranks. It costs two meetings and
+// a copy of what the others have reduced.
+inline constexpr int64_t kLeastSharedReduction = 256 << 10;
+
 // Looks at a flag before the core is given away: about 20 µs. A peer that takes longer is not about to
 // answer.
 inline constexpr int kSpins = 2000;

@@ -58,6 +58,10 @@ shm::Reduction reduction_of(Op op) {
   }
 }
 
+shm::Combine combination(const Route& route, at::ScalarType dtype) {
+  return {.element = element_of(dtype), .op = reduction_of(route.op), .divisor = route.divisor};
+}
+
 shm::Dims byte_strides(const at::Tensor& t) {
   shm::Dims strides(std::span<const int64_t>(t.strides().data(), t.strides().size()));
   for (size_t d = 0; d < strides.size(); ++d) strides[d] *= static_cast<int64_t>(t.itemsize());
@@ -94,7 +98,12 @@ ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
     for (const Move& push : route.pushes)
       part_.pushes.push_back({.peer = push.peer, .from = push.mine.offset, .extent = push.mine.extent});
   }
-  if (!only_copies(route)) add_landings(route, x.scalar_type());
+  if (only_copies(route)) return;
+  add_landings(route, x.scalar_type());
+  // A rank without rows has no landing, but takes its share like the others.
+  if (route.pattern != Pattern::reduce_scatter) return;
+  part_.is_reduce_scatter = true;
+  part_.combine = combination(route, x.scalar_type());
 }
 
 void ShmPart::add_pulls(const Route& route) {
@@ -113,8 +122,7 @@ void ShmPart::add_pulls(const Route& route) {
 void ShmPart::add_landings(const Route& route, at::ScalarType dtype) {
   const std::vector<Landing> all = landings(route);
   if (!reduces(all, route)) return;
-  part_.combine =
-      shm::Combine{.element = element_of(dtype), .op = reduction_of(route.op), .divisor = route.divisor};
+  part_.combine = combination(route, dtype);
   for (const Landing& landing : all) {
     shm::Landing& added = part_.landings.emplace_back(
         shm::Landing{.to = landing.box.offset, .extent = landing.box.extent, .addends = {}});

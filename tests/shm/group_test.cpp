@@ -64,6 +64,15 @@ TEST_P(ShmGroup, SmallAndLargeInputsMeet) {
   run_everywhere(reduce_scatter({0}, 0, sizes));
 }
 
+TEST_P(ShmGroup, AHeavyReductionIsSharedByAll) {
+  std::vector<int64_t> one_hot(static_cast<size_t>(GetParam()), 0);
+  one_hot[one_hot.size() / 2] = 70'001;
+  run_everywhere(reduce_scatter({0}, 0, one_hot), 2);
+  run_everywhere(reduce_scatter({2, 0}, 1, one_hot), 1);
+  one_hot.front() += 3;
+  run_everywhere(reduce_scatter({0}, 0, one_hot), 2);
+}
+
 TEST_P(ShmGroup, BlocksGoToTheirRanks) {
   for (const bool offsets_known : {true, false}) {
     Scenario small = all_to_all(GetParam(), 2, 3);

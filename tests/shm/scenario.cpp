@@ -83,6 +83,7 @@ shm::Part part_of(const Scenario& scenario, int64_t rank) {
   std::stable_sort(part.pushes.begin(), part.pushes.end(), by_peer);
   if (!scenario.adds) return part;
   part.combine = shm::Combine{.element = shm::Element::i32};
+  part.is_reduce_scatter = scenario.is_reduce_scatter;
   for (size_t i = 0; i < part.pulls.size(); ++i) {
     const shm::Pull& pull = part.pulls[i];
     if (shm::volume(pull.extent) == 0) continue;
@@ -181,7 +182,7 @@ Scenario gather(const Shape& shape, int64_t dim, const std::vector<int64_t>& siz
 Scenario reduce_scatter(const Shape& shape, int64_t dim, const std::vector<int64_t>& sizes) {
   const auto d = static_cast<size_t>(dim);
   const auto ranks = static_cast<int64_t>(sizes.size());
-  Scenario scenario{.adds = true};
+  Scenario scenario{.adds = true, .is_reduce_scatter = true};
   Shape whole = shape;
   whole[d] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   scenario.inputs.assign(sizes.size(), whole);

@@ -27,6 +27,7 @@ struct Scenario {
   std::vector<Shape> outputs = {};  // by rank
   std::vector<Moved> moves = {};    // ordered by `from` for every `to`
   bool adds = false;                // several may land on one element
+  bool is_reduce_scatter = false;   // and every rank knows all boxes
   std::vector<Where> where = {};    // by rank; empty: anywhere
   bool offsets_known = true;
   bool is_transposed = false;  // the inputs' dims lie in memory the other way round
