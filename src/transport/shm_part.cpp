@@ -101,7 +101,7 @@ ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
   if (only_copies(route)) return;
   add_landings(route, x.scalar_type());
   // A rank without rows has no landing, but takes its share like the others.
-  if (route.pattern != Pattern::reduce_scatter) return;
+  if (route.pattern != Pattern::reduce_scatter || route.size == 1) return;
   part_.is_reduce_scatter = true;
   part_.combine = combination(route, x.scalar_type());
 }

@@ -1,0 +1,103 @@
+// Collectives between processes of one host on plain memory, for programs without torch.
+#pragma once
+
+#include <chrono>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace shardway {
+
+// How elements that meet are combined; avg is a sum divided by the ranks.
+enum class Combination : uint8_t { sum, avg, min, max, product, band, bor, bxor };
+
+// Numbers that can be combined.
+enum class Number : uint8_t { u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, complex64, complex128 };
+
+template <class T>
+constexpr Number number_of() {
+  if constexpr (std::is_same_v<T, float>) return Number::f32;
+  if constexpr (std::is_same_v<T, double>) return Number::f64;
+  if constexpr (std::is_same_v<T, std::complex<float>>) return Number::complex64;
+  if constexpr (std::is_same_v<T, std::complex<double>>) return Number::complex128;
+  constexpr int kLog = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<Number>(kLog + (std::is_signed_v<T> ? static_cast<int>(Number::i8) : 0));
+}
+
+struct HostGroupOptions {
+  int64_t rank = 0;
+  int64_t size = 1;
+  // Every rank's block of bytes in rank order, from this rank's: collective, all blocks of one length. It is
+  // called twice, by join alone: MPI_Allgather, a key-value store or a file will do.
+  std::function<std::vector<std::byte>(std::span<const std::byte> mine)> exchange = {};
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+};
+
+// Ranks that share a host, one process each. Calls are collective, made by one thread at a time, in the same
+// order on every rank, with the same sizes. They throw std::runtime_error naming the peer that died, left or
+// did not come, and then so does every later call; std::invalid_argument for sizes that do not fit the
+// memory.
+class HostGroup {
+ public:
+  // Throws std::runtime_error, on every rank, where the ranks do not share a host.
+  static HostGroup join(const HostGroupOptions& options);
+
+  int64_t rank() const;
+  int64_t size() const;
+
+  // Memory of this rank that the others can read: what is sent from there is not copied in between. It is
+  // freed with the last copy of the pointer.
+  template <class T>
+  std::shared_ptr<T[]> allocate(int64_t count) const {
+    const auto bytes = allocate_bytes(count * int64_t{sizeof(T)});
+    return {bytes, static_cast<T*>(bytes.get())};
+  }
+
+  // The parts of all ranks, one after the other; sizes in elements.
+  template <class T>
+  void all_gather_v(std::span<const T> mine, std::span<T> all, std::span<const int64_t> sizes) const {
+    gather({mine.data(), mine.size()}, {all.data(), all.size()}, sizes, sizeof(T));
+  }
+
+  // This rank's part of the elementwise combination of all ranks' memory, in rank order.
+  template <class T>
+  void reduce_scatter_v(std::span<const T> x, std::span<T> mine, std::span<const int64_t> sizes,
+                        Combination how = Combination::sum) const {
+    reduce({x.data(), x.size()}, {mine.data(), mine.size()}, sizes, number_of<T>(), how);
+  }
+
+  // Block r goes to rank r; what arrives is laid one after the other in rank order.
+  template <class T>
+  void all_to_all_v(std::span<const T> x, std::span<const int64_t> send_sizes, std::span<T> received,
+                    std::span<const int64_t> recv_sizes) const {
+    exchange({x.data(), x.size()}, send_sizes, {received.data(), received.size()}, recv_sizes, sizeof(T));
+  }
+
+ private:
+  struct State;
+  struct From {
+    const void* data;
+    size_t count;
+  };
+  struct To {
+    void* data;
+    size_t count;
+  };
+  using Sizes = std::span<const int64_t>;
+
+  explicit HostGroup(std::shared_ptr<State> state);
+  std::shared_ptr<void> allocate_bytes(int64_t bytes) const;
+  void gather(From mine, To all, Sizes sizes, size_t element_bytes) const;
+  void reduce(From x, To mine, Sizes sizes, Number number, Combination how) const;
+  void exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes, size_t element_bytes) const;
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace shardway
