@@ -30,6 +30,7 @@ from bench.shm_contenders import (
     OURS_SHARED,
     OUT,
     POLICIES,
+    PULLS,
     TENSORS,
     TENSORS_SHARED,
     Contender,
@@ -51,7 +52,8 @@ Ranks of one host move f32 tensors of several sizes per rank, in C++. Contenders
   {TENSORS:26} sw::all_gather_v and so on, of tensors
   {TENSORS_SHARED:26} the same, of inputs where peers can read them
   {OPEN_MPI}, {MPICH:16} as shipped, and with a malloc that gives nothing back; each at two buffer offsets
-  {", ".join(COPIES):26} each rank copies what the collective has it read: the floor
+  {", ".join(COPIES):26} each rank copies what the collective has it read, of memory of its own
+  {PULLS:26} each rank reads its peers' inputs in place, and nobody waits: what no collective beats
 
 All run at the same time, asleep, and take turns of some milliseconds in one run. Inputs are rewritten before each
 call; a call lasts from the first rank's start to the last rank's end on one clock; the figure is the median. Ranks
@@ -156,7 +158,7 @@ def _summary(rows: list[ShmRow]) -> str:
     return ", ".join(f"{name} {us_text(us)}" for name, us in _best(rows).items())
 
 
-KINDS = ("plain copy", OURS_SHARED, OURS, TENSORS_SHARED, TENSORS, OPEN_MPI, MPICH)
+KINDS = ("plain copy", PULLS, OURS_SHARED, OURS, TENSORS_SHARED, TENSORS, OPEN_MPI, MPICH)
 
 
 def _print_tables(rows: list[ShmRow]) -> None:

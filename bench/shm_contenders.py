@@ -10,6 +10,7 @@ from pathlib import Path
 OURS, OURS_SHARED = "shardway", "shardway, shared"
 TENSORS, TENSORS_SHARED = "shardway tensors", "shardway tensors, shared"
 COPIES = ("memcpy", "copy loop")
+PULLS = "bare pulls"
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
 SHIFT = 2080  # bytes: half a page and half a line, so that input and output do not alias within a page
 
@@ -64,6 +65,7 @@ PROGRAMS = [
     Program("tensors", _one_process_a_rank("tensor_ranks")),
     Program("buffers", _one_process_a_rank("shm_ranks")),
     Program("copy", _one_process_a_rank("copy_ranks")),
+    Program("pull", _one_process_a_rank("pull_ranks")),
     Program("openmpi", _open_mpi()),
     Program("openmpi_keep", _open_mpi("keep")),
     Program("mpich", _mpich()),
@@ -83,6 +85,7 @@ CONTENDERS = [
     Contender(TENSORS, "tensors", "ordinary"),
     Contender(TENSORS_SHARED, "tensors", "shared"),
     *(Contender(name, "copy", name.replace(" ", "_"), (OUT,)) for name in COPIES),
+    Contender(PULLS, "pull", "any", (OUT,)),
     *MPI_CONTENDERS,
 ]
 

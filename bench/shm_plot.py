@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from bench.report import bytes_text, us_text
-from bench.shm_contenders import COPIES, MPICH, OPEN_MPI, OURS, OURS_SHARED, OUT, TENSORS, TENSORS_SHARED
+from bench.shm_contenders import COPIES, MPICH, OPEN_MPI, OURS, OURS_SHARED, OUT, PULLS, TENSORS, TENSORS_SHARED
 from bench.shm_rows import OPS, ShmRow
 
 LINES = {
@@ -24,6 +24,7 @@ LINES = {
     f"{OPEN_MPI}, at its best": ("#c0392b", "-"),
     f"{MPICH}, at its best": ("#2c6fbb", "-"),
     "plain copy": ("#777777", ":"),
+    PULLS: ("#777777", "--"),
 }
 
 

@@ -78,7 +78,7 @@ class Case:
 
 @contextlib.contextmanager
 def rank_programs(ranks: int, wanted: set[str]) -> Iterator[dict[str, RankProgram]]:
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, contextlib.ExitStack() as stack:
         programs = {}
         for program in PROGRAMS:
             if program.name in wanted:

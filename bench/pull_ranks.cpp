@@ -1,0 +1,120 @@
+// What no collective can beat: every rank reads its peers' inputs in place, and nobody waits for anybody. The
+// inputs lie in a file that all ranks map. pull_ranks PATH RANK RANKS. It has one variant.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "ranks/contender.h"
+#include "ranks/heap.h"
+#include "shm/copy.h"
+#include "shm/reduce.h"
+
+namespace shardway::bench {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kPageBytes = 4096;
+
+std::byte* bytes_of(float* floats) { return reinterpret_cast<std::byte*>(floats); }
+
+// The inputs of all ranks, each from a page of its own on.
+class Inputs {
+ public:
+  explicit Inputs(const std::string& path) : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (file_ < 0) throw std::system_error(errno, std::generic_category(), path);
+  }
+  ~Inputs() {
+    unmap();
+    close(file_);
+  }
+  Inputs(const Inputs&) = delete;
+  Inputs& operator=(const Inputs&) = delete;
+
+  void map(const Task& task) {
+    unmap();
+    int64_t longest = 0;
+    for (int64_t r = 0; r < task.ranks(); ++r)
+      longest = std::max(longest, task.input_elements(r) * kFloatBytes);
+    each_ = (longest + kPageBytes) / kPageBytes * kPageBytes;
+    bytes_ = each_ * task.ranks();
+    void* base = MAP_FAILED;
+    if (ftruncate(file_, bytes_) == 0) {
+      base = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    }
+    if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "inputs");
+    base_ = static_cast<std::byte*>(base);
+  }
+  void unmap() {
+    if (base_ != nullptr) munmap(base_, static_cast<size_t>(bytes_));
+    base_ = nullptr;
+  }
+
+  std::byte* of(int64_t rank) const { return base_ + rank * each_; }
+
+ private:
+  int file_;
+  std::byte* base_ = nullptr;
+  int64_t each_ = 0;
+  int64_t bytes_ = 0;
+};
+
+class Pulls final : public Contender {
+ public:
+  Pulls(const std::string& path, int64_t rank) : rank_(rank), inputs_(path + ".inputs") {}
+
+  float* input(const Task& task, int64_t) override {
+    inputs_.map(task);
+    return reinterpret_cast<float*>(inputs_.of(rank_));
+  }
+  float* output(const Task&, int64_t elements) override { return allocate_floats(elements); }
+
+  float* call(const Task& task, const float*, float* out) override {
+    if (task.op == Op::reduce_scatter_v) return reduce(task, out);
+    std::byte* to = bytes_of(out);
+    for (int64_t peer = 0; peer < task.ranks(); ++peer) {
+      const bool gathers = task.op == Op::all_gather_v;
+      const int64_t from = gathers ? 0 : task.start(rank_);
+      const int64_t bytes = task.sizes[gathers ? peer : rank_] * kFloatBytes;
+      shm::copy_bytes(to, inputs_.of(peer) + from * kFloatBytes, bytes);
+      to += bytes;
+    }
+    return out;
+  }
+
+  void release(float* memory) override {
+    if (memory != reinterpret_cast<float*>(inputs_.of(rank_))) return free_floats(memory);
+    inputs_.unmap();
+  }
+  void drop_caches() override { trim_heap(); }
+
+ private:
+  float* reduce(const Task& task, float* out) const {
+    std::vector<const std::byte*> addends;
+    for (int64_t peer = 0; peer < task.ranks(); ++peer) {
+      addends.push_back(inputs_.of(peer) + task.start(rank_) * kFloatBytes);
+    }
+    shm::reduce(bytes_of(out), addends, task.sizes[rank_], {.element = shm::Element::f32});
+    return out;
+  }
+
+  int64_t rank_;
+  Inputs inputs_;
+};
+
+}  // namespace
+}  // namespace shardway::bench
+
+int main(int argc, char** argv) {
+  using namespace shardway::bench;
+  if (argc != 4) return 2;
+  const std::string path = argv[1];
+  Meeting meeting(path + ".page", std::stoll(argv[2]), std::stoll(argv[3]));
+  Pulls contender(path, meeting.rank());
+  return serve(contender, meeting, path);
+}
