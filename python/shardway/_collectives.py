@@ -2,7 +2,8 @@
 
 Leaving the sizes out costs one small exchange, in which the ranks compare dtype, shape, dim and op: a rank with
 bad arguments, or two that disagree, is a ValueError on every rank, and the group stays usable. With sizes given
-nothing is exchanged or compared, unless SHARDWAY_CHECK=1 is in every rank's environment.
+nothing is exchanged or compared, unless the ranks share a host, where it costs next to nothing, or
+SHARDWAY_CHECK=1 is in every rank's environment.
 
 Without a group, or with one rank, a call gives its input back.
 """
