@@ -17,6 +17,9 @@ Source source_here(const Pull& pull) {
   return {.data = input.data + offset_bytes(pull.from, input.strides), .strides = input.strides};
 }
 
+// Whether the owner of an input must wait for its readers.
+bool reads_in_place(Path path) { return path == Path::arena || path == Path::address; }
+
 // Those of the pulls whose source is known.
 void copy_pulls(const Part& part, const std::vector<Source>& sources) {
   for (size_t i = 0; i < part.pulls.size(); ++i) {
@@ -56,11 +59,12 @@ void run_alone(const Part& part) {
   }
 }
 
-Execution::Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, Fill fill)
-    : waiting_(waiting), arena_(arena), number_(number), part_(part), fill_(fill) {}
+Execution::Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part,
+                     const Ways& ways)
+    : waiting_(waiting), arena_(arena), number_(number), part_(part), ways_(ways) {}
 
 void Execution::run() {
-  path_ = publish(waiting_, arena_, number_, part_, fill_);
+  path_ = publish(waiting_, arena_, number_, part_, ways_);
   meet(waiting_, number_);
   hear_everybody();
   open_outgoing();
@@ -119,7 +123,7 @@ void Execution::open_outgoing() {
     same_peer.push_back(&push);
     const bool is_last = i + 1 == part_.pushes.size() || part_.pushes[i + 1].peer != push.peer;
     if (!is_last) continue;
-    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all, fill_);
+    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all, ways_.fill);
     if (for_all) break;
   }
 }
@@ -131,11 +135,13 @@ void Execution::open_incoming() {
     const int64_t peer = part_.pulls[i].peer;
     std::vector<Dims> extents;
     std::vector<Place> places;
+    std::vector<uint64_t> addresses;
     for (; i < part_.pulls.size() && part_.pulls[i].peer == peer; ++i) {
       const Pull& pull = part_.pulls[i];
       if (!awaits(i)) continue;
       extents.push_back(pull.extent);
       places.push_back(place_of(part_, pull));
+      if (sources_[i].address != 0) addresses.push_back(sources_[i].address);
       if (!part_.combine || in_step_) continue;
       aside_[i].resize(static_cast<size_t>(volume(pull.extent) * part_.element_bytes));
       places.back() = {.data = aside_[i].data(), .strides = packed_strides(pull.extent, part_.element_bytes)};
@@ -144,6 +150,7 @@ void Execution::open_incoming() {
     const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
     incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
                            part_.element_bytes);
+    if (!addresses.empty()) incoming_.back().read_from(std::move(addresses));
   }
 }
 
@@ -267,13 +274,13 @@ void Execution::finish() {
   bool reads_directly = false;
   for (const Pull& pull : part_.pulls)
     reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&
-                      said_[static_cast<size_t>(pull.peer)].header.path == Path::arena;
+                      reads_in_place(said_[static_cast<size_t>(pull.peer)].header.path);
   if (reads_directly) {
     // Release: pairs with the acquire below; this rank has read what it needed of its peers' tensors.
     waiting_.own().head().finished.store(number_, std::memory_order_release);
     waiting_.ring();
   }
-  if (path_ != Path::arena) return;
+  if (!reads_in_place(path_)) return;
   for (const Push& push : part_.pushes) {
     if (push.peer == waiting_.rank() || volume(push.extent) == 0) continue;
     const std::atomic<uint64_t>& finished = waiting_.board(push.peer).head().finished;

@@ -18,7 +18,7 @@ void run_alone(const Part& part);
 // byte of the output is written; when it returns, the output is there and the input may change.
 class Execution {
  public:
-  Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, Fill fill);
+  Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, const Ways& ways);
 
   void run();
 
@@ -45,7 +45,7 @@ class Execution {
   const Arena& arena_;
   uint64_t number_;
   const Part& part_;
-  Fill fill_;
+  const Ways& ways_;
   Path path_ = Path::none;
   std::vector<Said> said_;       // by rank
   std::vector<Source> sources_;  // by pull

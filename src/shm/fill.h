@@ -14,6 +14,13 @@ namespace shardway::shm {
 // reader has held costs the way to its cache and back.
 enum class Fill : uint8_t { in_cache, past_cache };
 
+// How a group moves what neither rides with the header nor lies in an arena. Trials when it is made decide.
+struct Ways {
+  Fill fill = Fill::past_cache;
+  bool can_read_processes = false;         // every rank may read every other's private memory
+  int64_t address_from_bytes = INT64_MAX;  // inputs this large are read where they lie
+};
+
 // Packs a box row by row. What is written is visible to whoever sees a later release store.
 inline void fill_box(std::byte* to, const std::byte* from, const Dims& strides, const Dims& extent,
                      int64_t element_bytes, Fill fill) {

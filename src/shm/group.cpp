@@ -10,8 +10,10 @@
 
 namespace shardway::shm {
 
-Group::Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting)
-    : arena_(std::move(arena)), waiting_(std::move(waiting)), generation_(fork_generation()) {}
+Group::Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes)
+    : arena_(std::move(arena)), waiting_(std::move(waiting)), generation_(fork_generation()) {
+  ways_.can_read_processes = can_read_processes;
+}
 
 Group::~Group() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
@@ -45,7 +47,7 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
     throw std::invalid_argument("a note of " + std::to_string(own_bytes) + " bytes is too long");
   const uint64_t number = next_number();
   guarded([&] {
-    publish_note(*waiting_, number, mine, fill_);
+    publish_note(*waiting_, number, mine, ways_.fill);
     copy_bytes(rows + rank() * row_bytes, mine.data(), own_bytes);
     meet(*waiting_, number);
     for (int64_t peer = 0; peer < size(); ++peer) {
@@ -66,7 +68,7 @@ void Group::run(const Part& part) {
 
 void Group::run_one(const Part& part) {
   const uint64_t number = next_number();
-  guarded([&] { Execution(*waiting_, *arena_, number, part, fill_).run(); });
+  guarded([&] { Execution(*waiting_, *arena_, number, part, ways_).run(); });
 }
 
 void Group::run_shared(const Part& part, int64_t heavy) {

@@ -28,6 +28,7 @@ struct JoinOptions {
   std::shared_ptr<Arena> arena = nullptr;  // without: the process's own
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::chrono::milliseconds patience = std::chrono::seconds(10);  // for a peer's answer at its socket
+  std::optional<Ways> ways = std::nullopt;  // the same on every rank; without: trials tell
 };
 
 class Group;
@@ -63,20 +64,23 @@ class Group {
   void run(const Part& part);
 
  private:
-  Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting);
+  Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes);
 
   void run_one(const Part& part);
   void run_shared(const Part& part, int64_t heavy);
 
-  // Finds out how slots are filled faster between these cores: collective.
-  void tune();
+  // Takes those that were given, or finds out which are the faster ones between these cores: collective.
+  void choose_ways(const std::optional<Ways>& given);
+  void tune_fill();
+  void tune_address();
+  std::vector<int64_t> best_of_all(const std::vector<int64_t>& mine);
   uint64_t next_number();
   template <class Body>
   void guarded(Body&& body);
 
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<Waiting> waiting_;
-  Fill fill_ = Fill::in_cache;
+  Ways ways_;
   uint64_t number_ = 0;
   uint64_t generation_;
 };

@@ -12,11 +12,24 @@ bool sends_anything(const Part& part, int64_t rank) {
                      [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
 }
 
-Path path_for(const Part& part, const Arena& arena, int64_t rank, int64_t bytes_in_memory) {
+// Whether each box lies in one run, as those that read it by its address need it.
+bool has_runs(const Part& part) {
+  return std::all_of(part.pushes.begin(), part.pushes.end(), [&](const Push& push) {
+    return is_packed(push.extent, part.input.strides, part.element_bytes);
+  });
+}
+
+Path path_for(const Part& part, const Arena& arena, int64_t rank, int64_t bytes_in_memory, const Ways& ways) {
   if (!sends_anything(part, rank)) return Path::none;
   if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   if (volume(part.input.shape) * part.element_bytes <= kInlineBytes) return Path::packed;
-  return arena.contains(part.input.data, bytes_in_memory) ? Path::arena : Path::staged;
+  if (arena.contains(part.input.data, bytes_in_memory)) return Path::arena;
+  return bytes_in_memory >= ways.address_from_bytes && has_runs(part) ? Path::address : Path::staged;
+}
+
+int64_t base_of(Path path, const Arena& arena, const Input& input) {
+  if (path == Path::arena) return arena.offset_of(input.data);
+  return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
 }
 
 // The pushes by peer, and where those to each peer begin.
@@ -81,24 +94,24 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   return true;
 }
 
-Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, Fill fill) {
+Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, const Ways& ways) {
   const Board& board = waiting.own();
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
   Header& header = board.header(number);
-  header.path = path_for(part, arena, waiting.rank(), bytes_in_memory);
+  header.path = path_for(part, arena, waiting.rank(), bytes_in_memory, ways);
   header.dims = static_cast<uint8_t>(input.shape.size());
   header.for_all = header.path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
-  header.base = header.path == Path::arena ? arena.offset_of(input.data) : 0;
+  header.base = base_of(header.path, arena, input);
   header.span_bytes = bytes_in_memory;
   header.note_bytes = 0;
   const bool is_packed = header.path == Path::packed;
   const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed) {
     header.span_bytes = volume(input.shape) * part.element_bytes;
-    fill_box(board.payload(number), input.data, input.strides, input.shape, part.element_bytes, fill);
+    fill_box(board.payload(number), input.data, input.strides, input.shape, part.element_bytes, ways.fill);
   }
   const Lists lists = board.lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
@@ -158,7 +171,7 @@ Source locate(const Waiting& waiting, const Said& said, uint64_t number, const P
   if (header.element_bytes != element_bytes || said.shape.size() != pull.extent.size())
     refuse(pull.peer, "has elements or dims of another kind");
   const int64_t begin = begin_of(waiting, said, number, pull, index);
-  if (header.path == Path::staged || header.path == Path::address) return {};
+  if (header.path == Path::staged) return {};
   int64_t end = begin;  // the last element's, then past it; what cannot be counted cannot be
   for (size_t d = 0; d < pull.extent.size(); ++d) {
     int64_t length = 0;
@@ -168,6 +181,7 @@ Source locate(const Waiting& waiting, const Said& said, uint64_t number, const P
   }
   if (begin < 0 || end > header.span_bytes - element_bytes)
     refuse(pull.peer, "has no such box in its memory");
+  if (header.path == Path::address) return {.address = static_cast<uint64_t>(header.base + begin)};
   const std::byte* base = header.path == Path::packed ? waiting.board(pull.peer).payload(number)
                                                       : waiting.peer(pull.peer).base() + header.base;
   return {.data = base + begin, .strides = said.strides};

@@ -30,10 +30,11 @@ struct Said {
 struct Source {
   const std::byte* data = nullptr;  // null: they come through a ring, or are read from the peer's process
   Dims strides = {};
+  uint64_t address = 0;  // in the peer's process, where they lie row by row; 0: they come through a ring
 };
 
 // Puts the header for this collective up, and what rides with it. Gives the path that the others will take.
-Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, Fill fill);
+Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, const Ways& ways);
 
 // Puts up a header with a note and no input.
 void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note, Fill fill);

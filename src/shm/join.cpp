@@ -1,6 +1,7 @@
 // How ranks find out that they share a host, and how they come to share memory.
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "shm/process.h"
 #include "shm/rendezvous.h"
 #include "shm/retired.h"
+#include "shm/vm_read.h"
 
 namespace shardway::shm {
 namespace {
@@ -20,6 +22,7 @@ struct Hello {
   uint64_t version = kVersion;
   uint64_t is_willing = 0;
   Nonce arena = {};
+  uint64_t address = 0;  // of the arena, in the rank's own process
   uint64_t doorway = 0;
   uint64_t group = 0;  // this rank's part of the group's number
   cpu_set_t cores = {};
@@ -31,6 +34,7 @@ struct Hello {
 struct Verdict {
   uint64_t is_met = 0;
   int64_t board = 0;  // its offset in the arena
+  uint64_t can_read_processes = 0;
   std::array<char, 128> why_not = {};
 };
 
@@ -69,6 +73,7 @@ class Joiner {
       hello.group = random_nonce()[0];
       hello.arena = arena_->nonce();
       hello.doorway = doorway_->name();
+      hello.address = reinterpret_cast<uintptr_t>(arena_->base());
       hello.is_willing = 1;
     } catch (const std::exception& error) {
       set_text(hello.why_not, error.what());
@@ -83,6 +88,7 @@ class Joiner {
         const bool is_own = static_cast<int64_t>(rank) == options_.rank;
         peers_.push_back(is_own ? nullptr : peer_at(hellos[rank]));
       }
+      verdict.can_read_processes = can_read(hellos) ? 1 : 0;
       board_ = fresh_board(hellos);
       verdict.board = arena_->offset_of(board_);
       verdict.is_met = 1;
@@ -132,6 +138,18 @@ class Joiner {
     return call_at(hello.doorway, hello.arena, options_.patience);
   }
 
+  // Whether the system lets this rank read every peer's memory, and the process is the right one.
+  bool can_read(const std::vector<Hello>& hellos) const {
+    for (size_t rank = 0; rank < hellos.size(); ++rank) {
+      if (peers_[rank] == nullptr) continue;
+      ArenaHead head{};
+      const int error = vm_read(peers_[rank]->pid(), hellos[rank].address,
+                                reinterpret_cast<std::byte*>(&head), sizeof(head));
+      if (error != 0 || head.nonce != hellos[rank].arena) return false;
+    }
+    return true;
+  }
+
   // The same on every rank, and another for every group.
   static uint64_t number_of(const std::vector<Hello>& hellos) {
     uint64_t number = 1;
@@ -177,8 +195,10 @@ Joined Group::join(const JoinOptions& options) {
   }
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);
-  std::shared_ptr<Group> group(new Group(joiner.arena(), std::move(waiting)));
-  if (options.size > 1) group->tune();
+  const bool can_read_processes = std::all_of(
+      verdicts.begin(), verdicts.end(), [](const Verdict& theirs) { return theirs.can_read_processes != 0; });
+  std::shared_ptr<Group> group(new Group(joiner.arena(), std::move(waiting), can_read_processes));
+  group->choose_ways(options.ways);
   return {.group = std::move(group)};
 }
 

@@ -1,6 +1,12 @@
 #include "shm/streams.h"
 
+#include <cerrno>
+#include <cstring>
+#include <string>
+
 #include "shm/copy.h"
+#include "shm/header.h"
+#include "shm/vm_read.h"
 
 namespace shardway::shm {
 namespace {
@@ -95,26 +101,53 @@ Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dim
       taken_(taken_by(waiting.own(), for_all, peer)),
       places_(std::move(places)),
       element_bytes_(element_bytes),
-      cursor_(std::move(extents), element_bytes, slot_bytes(waiting.size())) {}
+      extents_(std::move(extents)),
+      cursor_(extents_, element_bytes, slot_bytes(waiting.size())) {}
+
+void Incoming::read_from(std::vector<uint64_t> addresses) {
+  addresses_ = std::move(addresses);
+  fetched_.resize(static_cast<size_t>(slot_bytes(waiting_.size())));
+}
 
 bool Incoming::is_available() const {
+  if (!addresses_.empty()) return true;
   // Acquire: pairs with the release in Outgoing::put.
   return filled_.load(std::memory_order_acquire) > taken_.load(std::memory_order_relaxed);
 }
 
-const std::byte* Incoming::slot() const {
-  return waiting_.board(peer_).slot(ring_, taken_.load(std::memory_order_relaxed));
+// A piece of a box that lies in one run is one run as well.
+void Incoming::fetch(std::byte* to) const {
+  const Piece piece = cursor_.piece();
+  const Dims strides = packed_strides(extents_[cursor_.box()], element_bytes_);
+  const uint64_t address =
+      addresses_[cursor_.box()] + static_cast<uint64_t>(offset_bytes(piece.offset, strides));
+  const int error = vm_read(waiting_.peer(peer_).pid(), address, to, volume(piece.extent) * element_bytes_);
+  if (error == 0) return;
+  if (error == ESRCH) throw PeerLost(peer_, "its process ended");
+  throw BadHeader("rank " + std::to_string(peer_) + "'s memory could not be read: " + std::strerror(error));
+}
+
+const std::byte* Incoming::slot() {
+  if (addresses_.empty()) return waiting_.board(peer_).slot(ring_, taken_.load(std::memory_order_relaxed));
+  fetch(fetched_.data());
+  return fetched_.data();
 }
 
 void Incoming::take() {
   const Piece piece = cursor_.piece();
   const Place& place = places_[cursor_.box()];
-  copy_box(at(place, piece.offset), place.strides, slot(), packed_strides(piece.extent, element_bytes_),
-           piece.extent, element_bytes_);
+  std::byte* to = at(place, piece.offset);
+  if (!addresses_.empty() && is_packed(piece.extent, place.strides, element_bytes_)) {
+    fetch(to);
+  } else {
+    copy_box(to, place.strides, slot(), packed_strides(piece.extent, element_bytes_), piece.extent,
+             element_bytes_);
+  }
   done();
 }
 
 void Incoming::done() {
+  if (!addresses_.empty()) return cursor_.advance();
   // Release: pairs with the acquire in Outgoing::blocker; the slot has been read.
   taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   waiting_.ring();

@@ -73,6 +73,9 @@ class Incoming {
   Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents, std::vector<Place> places,
            int64_t element_bytes);
 
+  // Reads the boxes, which lie in runs at these addresses of the peer's process, without a ring.
+  void read_from(std::vector<uint64_t> addresses);
+
   int64_t peer() const { return peer_; }
   bool is_done() const { return cursor_.is_done(); }
   bool is_available() const;
@@ -81,7 +84,7 @@ class Incoming {
   void take();
 
   // For a reader that does more than copy: the slot and what is in it, and that it is empty now.
-  const std::byte* slot() const;
+  const std::byte* slot();
   Piece piece() const { return cursor_.piece(); }
   void done();
 
@@ -91,9 +94,14 @@ class Incoming {
   int64_t ring_;
   const std::atomic<uint64_t>& filled_;
   std::atomic<uint64_t>& taken_;
+  void fetch(std::byte* to) const;
+
   std::vector<Place> places_;
   int64_t element_bytes_;
+  std::vector<Dims> extents_;
   Cursor cursor_;
+  std::vector<uint64_t> addresses_ = {};  // empty: the boxes come through the ring
+  std::vector<std::byte> fetched_ = {};   // a piece that was read
 };
 
 }  // namespace shardway::shm

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 
@@ -25,6 +26,10 @@ inline constexpr int64_t kSlots = 4;
 inline constexpr int64_t slot_bytes(int64_t ranks) {
   return std::clamp((int64_t{512} << 10) / ranks / 4096 * 4096, int64_t{8} << 10, int64_t{64} << 10);
 }
+
+// Where a look into a peer's process is tried against staged copies, when a group is made. Below 64 KiB the
+// system call alone (3 us) costs more than a slot.
+inline constexpr std::array<int64_t, 2> kAddressTrialBytes = {128 << 10, 2 << 20};
 
 // From this many bytes on slots and payloads are written past the cache, where that is faster at all: 64 KiB
 // that a reader has held take 28 µs to write again through the cache and 2 µs past it, and are then read in

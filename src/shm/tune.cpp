@@ -1,62 +1,93 @@
-// What only a trial can tell: how far apart the ranks' cores are.
+// What only a trial can tell: how far apart the ranks' cores are, and what a look into a peer's process
+// costs.
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <functional>
 
 #include "shm/group.h"
 
 namespace shardway::shm {
 namespace {
 
-constexpr int kTrials = 7;
+constexpr int kTrials = 5;
 
-// A slot of bytes from every rank, on every rank.
-Part trial_part(int64_t rank, int64_t size, int64_t bytes) {
+// Bytes of every rank to the rank before it, and back around.
+Part trial_part(int64_t rank, int64_t size, const std::vector<std::byte>& input,
+                std::vector<std::byte>& output) {
+  const Dims whole = one_dim(static_cast<int64_t>(input.size()));
   Part part{.element_bytes = 1};
-  part.input.shape = one_dim(bytes);
-  part.input.strides = one_dim(1);
+  part.input = {.data = input.data(), .shape = whole, .strides = one_dim(1)};
+  part.output = output.data();
   part.output_strides = one_dim(1);
-  for (int64_t peer = 0; peer < size; ++peer) {
-    part.pushes.push_back({.peer = peer, .from = one_dim(0), .extent = one_dim(bytes)});
-    part.pulls.push_back(
-        {.peer = peer, .from = one_dim(0), .to = one_dim(peer * bytes), .extent = one_dim(bytes)});
-  }
-  part.pulls[static_cast<size_t>(rank)].extent = one_dim(0);
+  part.pushes.push_back({.peer = (rank + size - 1) % size, .from = one_dim(0), .extent = whole});
+  part.pulls.push_back({.peer = (rank + 1) % size, .from = one_dim(0), .to = one_dim(0), .extent = whole});
   return part;
+}
+
+int64_t time_of(const std::function<void()>& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return (std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
 
-// Every rank times a few gathers of one slot either way; the best times of all, added up, decide: other work
-// on the machine only ever adds to them.
-void Group::tune() {
-  const int64_t bytes = slot_bytes(size());
-  Part part = trial_part(rank(), size(), bytes);
-  const std::vector<std::byte> input(static_cast<size_t>(bytes));
-  std::vector<std::byte> output(static_cast<size_t>(bytes * size()));
-  part.input.data = input.data();
-  part.output = output.data();
-  std::array<std::array<int64_t, kTrials>, 2> times{};
+void Group::choose_ways(const std::optional<Ways>& given) {
+  const bool can_read_processes = ways_.can_read_processes;
+  ways_ = given.value_or(Ways{});
+  ways_.can_read_processes = can_read_processes;
+  if (!can_read_processes) ways_.address_from_bytes = INT64_MAX;
+  // Ranks that take turns on a core cannot be timed, and share its cache.
+  if (given || size() == 1 || !waiting_->options().spins) return;
+  tune_fill();
+  if (can_read_processes) tune_address();
+}
+
+// The best times of all ranks, added up: other work on the machine only ever adds to a time.
+std::vector<int64_t> Group::best_of_all(const std::vector<int64_t>& mine) {
+  std::vector<int64_t> all(mine.size() * static_cast<size_t>(size()));
+  gather_notes(std::as_bytes(std::span(mine)), reinterpret_cast<std::byte*>(all.data()),
+               static_cast<int64_t>(mine.size() * sizeof(int64_t)));
+  std::vector<int64_t> sums(mine.size(), 0);
+  for (size_t i = 0; i < all.size(); ++i) sums[i % mine.size()] += all[i];
+  return sums;
+}
+
+void Group::tune_fill() {
+  const std::vector<std::byte> input(static_cast<size_t>(slot_bytes(size())));
+  std::vector<std::byte> output(input.size());
+  const Part part = trial_part(rank(), size(), input, output);
+  std::vector<int64_t> best(2, INT64_MAX / size());
   for (int trial = 0; trial < kTrials; ++trial) {
     for (const Fill fill : {Fill::in_cache, Fill::past_cache}) {
-      fill_ = fill;
-      run(part);  // fills the slots, which the next one then finds in the readers' caches
-      const auto start = std::chrono::steady_clock::now();
-      run(part);
-      times[static_cast<size_t>(fill)][static_cast<size_t>(trial)] =
-          (std::chrono::steady_clock::now() - start).count();
+      ways_.fill = fill;
+      for (int64_t slot = 0; slot < kSlots; ++slot) run(part);  // readers have held every slot once
+      int64_t& least = best[static_cast<size_t>(fill)];
+      least = std::min(least, time_of([&] { run(part); }));
     }
   }
-  std::array<int64_t, 2> best{};
-  for (size_t fill = 0; fill < best.size(); ++fill)
-    best[fill] = *std::min_element(times[fill].begin(), times[fill].end());
-  std::vector<std::array<int64_t, 2>> all(static_cast<size_t>(size()));
-  gather_notes(std::as_bytes(std::span(best)), reinterpret_cast<std::byte*>(all.data()), sizeof(best));
-  std::array<int64_t, 2> sums{};
-  for (const auto& theirs : all) {
-    for (size_t fill = 0; fill < sums.size(); ++fill) sums[fill] += theirs[fill];
+  const std::vector<int64_t> sums = best_of_all(best);
+  ways_.fill = sums[0] < sums[1] * 9 / 10 ? Fill::in_cache : Fill::past_cache;
+}
+
+// From the least size at which it was faster on; the sizes above were not asked.
+void Group::tune_address() {
+  for (const int64_t bytes : kAddressTrialBytes) {
+    const std::vector<std::byte> input(static_cast<size_t>(bytes));
+    std::vector<std::byte> output(input.size());
+    const Part part = trial_part(rank(), size(), input, output);
+    std::vector<int64_t> best(2, INT64_MAX / size());
+    for (int trial = 0; trial < kTrials; ++trial) {
+      for (const bool by_address : {false, true}) {
+        ways_.address_from_bytes = by_address ? bytes : INT64_MAX;
+        int64_t& least = best[by_address ? 1 : 0];
+        least = std::min(least, time_of([&] { run(part); }));
+      }
+    }
+    const std::vector<int64_t> sums = best_of_all(best);
+    ways_.address_from_bytes = sums[1] < sums[0] * 9 / 10 ? bytes : INT64_MAX;
+    if (ways_.address_from_bytes == bytes) return;
   }
-  fill_ = sums[0] < sums[1] * 9 / 10 ? Fill::in_cache : Fill::past_cache;
 }
 
 }  // namespace shardway::shm

@@ -191,7 +191,7 @@ TEST(ShmGroups, RanksThatCannotMeetHaveNoGroupAndSayWhy) {
     int round = 0;
     const shm::Exchange garbled = [&](std::span<const std::byte> mine) {
       std::vector<std::byte> all = exchange(mine);
-      if (++round == 1) all[mine.size() + 32] ^= std::byte(1);  // the name of its doorway
+      if (++round == 1) all[mine.size() + 40] ^= std::byte(1);  // the name of its doorway
       return all;
     };
     const auto joined = shm::Group::join(

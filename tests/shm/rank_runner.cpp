@@ -66,7 +66,8 @@ std::shared_ptr<shm::Group> joined(int64_t rank, int64_t ranks, const shm::Excha
                                          .size = ranks,
                                          .exchange = exchange,
                                          .arena = shm::Arena::create(options.arena_bytes),
-                                         .timeout = options.timeout});
+                                         .timeout = options.timeout,
+                                         .ways = options.ways});
   if (!joined.group) throw std::runtime_error("no group: " + joined.why_not);
   return joined.group;
 }

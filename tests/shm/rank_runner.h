@@ -15,6 +15,7 @@ using RankBody = std::function<void(shm::Group&)>;
 struct RunOptions {
   int64_t arena_bytes = int64_t{1} << 30;
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  std::optional<shm::Ways> ways = shm::Ways{};  // without: the group tries them
 };
 
 // Each thread has an arena and a rank of its own. Gives the first exception on.
