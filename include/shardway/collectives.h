@@ -4,7 +4,8 @@
 // of dims, sizes of the other dims, dim and op. Leaving the sizes out costs one small exchange, in which
 // all of that is compared and a rank with bad arguments is reported to all (c10::ValueError on every
 // rank, the group stays usable). With sizes given nothing is exchanged and nothing is compared, unless the
-// ranks share a host, where it costs next to nothing, or SHARDWAY_CHECK=1 is in the environment of every rank.
+// ranks share a host, where it costs next to nothing, or SHARDWAY_CHECK=1 is in the environment of every
+// rank.
 //
 // An input is never changed, and a result never shares memory with it, except where there is no group
 // or only one rank: then a call gives its input back.

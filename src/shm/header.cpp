@@ -19,11 +19,15 @@ bool has_runs(const Part& part) {
   });
 }
 
-Path path_for(const Part& part, const Arena& arena, int64_t rank, int64_t bytes_in_memory, const Ways& ways) {
-  if (!sends_anything(part, rank)) return Path::none;
+Path path_for(const Part& part, const Arena& arena, const Waiting& waiting, int64_t bytes_in_memory,
+              const Ways& ways) {
+  if (!sends_anything(part, waiting.rank())) return Path::none;
   if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
-  if (volume(part.input.shape) * part.element_bytes <= kInlineBytes) return Path::packed;
-  if (arena.contains(part.input.data, bytes_in_memory)) return Path::arena;
+  const int64_t bytes = volume(part.input.shape) * part.element_bytes;
+  const bool is_shared = arena.contains(part.input.data, bytes_in_memory);
+  if (is_shared && bytes >= kArenaFromBytes && waiting.options().spins) return Path::arena;
+  if (bytes <= kInlineBytes) return Path::packed;
+  if (is_shared) return Path::arena;
   return bytes_in_memory >= ways.address_from_bytes && has_runs(part) ? Path::address : Path::staged;
 }
 
@@ -99,7 +103,7 @@ Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& 
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
   Header& header = board.header(number);
-  header.path = path_for(part, arena, waiting.rank(), bytes_in_memory, ways);
+  header.path = path_for(part, arena, waiting, bytes_in_memory, ways);
   header.dims = static_cast<uint8_t>(input.shape.size());
   header.for_all = header.path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
