@@ -191,9 +191,7 @@ void Execution::land_aside() {
 void Execution::stream() {
   while (!is_streamed()) {
     if (step()) continue;
-    const auto nap = outgoing_.size() + incoming_.size() > 1 ? kShortNap : kNap;
-    waiting_.until(
-        blocker(), [&] { return can_step(); }, nap);
+    waiting_.until_any(blockers(), [&] { return can_step(); });
   }
 }
 
@@ -213,15 +211,17 @@ bool Execution::can_step() const {
   return std::any_of(incoming_.begin(), incoming_.end(), comes);
 }
 
-// A peer whose turn it is.
-int64_t Execution::blocker() const {
+// All peers whose turn it is: were one of them dead, two others might wait for each other over it.
+std::vector<int64_t> Execution::blockers() const {
+  std::vector<int64_t> peers;
   for (const Incoming& in : incoming_) {
-    if (!in.is_done() && !in.is_available()) return in.peer();
+    if (!in.is_done() && !in.is_available()) peers.push_back(in.peer());
   }
   for (const Outgoing& out : outgoing_) {
-    if (!out.is_done() && !out.has_room()) return out.blocker();
+    if (!out.is_done()) out.add_blockers(peers);
   }
-  return (waiting_.rank() + 1) % waiting_.size();
+  if (peers.empty()) peers.push_back((waiting_.rank() + 1) % waiting_.size());  // it came just now
+  return peers;
 }
 
 // One piece out for everybody and one piece in from everybody, as far as there are; whether there was any.

@@ -33,7 +33,7 @@ class Execution {
   bool step();
   bool can_step() const;
   bool is_streamed() const;
-  int64_t blocker() const;
+  std::vector<int64_t> blockers() const;
   void reduce_piece();
   bool is_in_step() const;
   bool awaits(size_t pull) const {

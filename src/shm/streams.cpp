@@ -1,5 +1,6 @@
 #include "shm/streams.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -67,15 +68,22 @@ Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> 
       fill_(fill),
       cursor_(extents_of(pushes_), part.element_bytes, slot_bytes(waiting.size())) {}
 
-int64_t Outgoing::blocker() const {
+bool Outgoing::has_room() const {
+  return std::none_of(readers_.begin(), readers_.end(), [this](int64_t reader) { return holds_up(reader); });
+}
+
+bool Outgoing::holds_up(int64_t reader) const {
   const uint64_t filled = filled_.load(std::memory_order_relaxed);  // written by this rank alone
+  // Acquire: pairs with the release in Incoming::done; the reader has read the slot.
+  const uint64_t taken =
+      taken_by(waiting_.board(reader), for_all_, waiting_.rank()).load(std::memory_order_acquire);
+  return filled - taken >= kSlots;
+}
+
+void Outgoing::add_blockers(std::vector<int64_t>& peers) const {
   for (const int64_t reader : readers_) {
-    // Acquire: pairs with the release in Incoming::done; the reader has read the slot.
-    const uint64_t taken =
-        taken_by(waiting_.board(reader), for_all_, waiting_.rank()).load(std::memory_order_acquire);
-    if (filled - taken >= kSlots) return reader;
+    if (holds_up(reader)) peers.push_back(reader);
   }
-  return -1;
 }
 
 void Outgoing::put() {
@@ -148,7 +156,7 @@ void Incoming::take() {
 
 void Incoming::done() {
   if (!addresses_.empty()) return cursor_.advance();
-  // Release: pairs with the acquire in Outgoing::blocker; the slot has been read.
+  // Release: pairs with the acquire in Outgoing::holds_up; the slot has been read.
   taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   waiting_.ring();
   cursor_.advance();

@@ -50,11 +50,13 @@ class Outgoing {
   Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all, Fill fill);
 
   bool is_done() const { return cursor_.is_done(); }
-  bool has_room() const { return blocker() < 0; }
-  int64_t blocker() const;  // a reader that has not emptied the next slot yet; -1: it is free
+  bool has_room() const;
+  void add_blockers(std::vector<int64_t>& peers) const;  // the readers that have not emptied the next slot
   void put();
 
  private:
+  bool holds_up(int64_t reader) const;
+
   Waiting& waiting_;
   const Part& part_;
   std::vector<const Push*> pushes_;

@@ -63,16 +63,18 @@ Ended Waiting::ended(int64_t peer) const {
   return ended.rank < size() ? ended : Ended{.how = End::failed, .rank = peer};
 }
 
-std::optional<Ended> Waiting::find_end(int64_t waited_for) const {
+std::optional<Ended> Waiting::find_end(const std::vector<int64_t>& waited_for) const {
   // What others say comes first: a rank that was told of a death may have ended over it.
   for (int64_t peer = 0; peer < size(); ++peer) {
     const Ended found = peer == rank_ ? Ended{} : ended(peer);
     if (found.how != End::none && found.how != End::left) return found;
   }
-  pollfd process{.fd = peer(waited_for).process().get(), .events = POLLIN, .revents = 0};
-  if (poll(&process, 1, 0) > 0) return Ended{.how = End::died, .rank = waited_for};
-  // Others that have left may have done their part before; the one that is waited for has not.
-  if (ended(waited_for).how == End::left) return Ended{.how = End::left, .rank = waited_for};
+  for (const int64_t needed : waited_for) {
+    pollfd process{.fd = peer(needed).process().get(), .events = POLLIN, .revents = 0};
+    if (poll(&process, 1, 0) > 0) return Ended{.how = End::died, .rank = needed};
+    // Others that have left may have done their part before; those that are waited for have not.
+    if (ended(needed).how == End::left) return Ended{.how = End::left, .rank = needed};
+  }
   return std::nullopt;
 }
 
@@ -81,16 +83,17 @@ PeerLost Waiting::lose(const Ended& ended) {
   return *lost_;
 }
 
-Waiting::Patience::Patience(Waiting& waiting, int64_t peer, std::chrono::milliseconds nap)
-    : waiting_(waiting), peer_(peer), nap_(nap), start_(Clock::now()), last_look_(start_) {}
+Waiting::Patience::Patience(Waiting& waiting, std::vector<int64_t> peers, std::chrono::milliseconds nap)
+    : waiting_(waiting), peers_(std::move(peers)), nap_(nap), start_(Clock::now()), last_look_(start_) {}
 
 void Waiting::Patience::give_core_away() { sched_yield(); }
 
 std::optional<PeerLost> Waiting::Patience::look_around(Clock::time_point now) {
   last_look_ = now;
   has_looked_ = true;
-  if (const auto ended = waiting_.find_end(peer_)) return waiting_.lose(*ended);
-  if (now - start_ > waiting_.options_.timeout) return waiting_.lose({.how = End::timed_out, .rank = peer_});
+  if (const auto ended = waiting_.find_end(peers_)) return waiting_.lose(*ended);
+  if (now - start_ > waiting_.options_.timeout)
+    return waiting_.lose({.how = End::timed_out, .rank = peers_.front()});
   return std::nullopt;
 }
 
@@ -98,10 +101,12 @@ uint32_t Waiting::Patience::fall_asleep() {
   waiting_.own().head().asleep.store(1, std::memory_order_relaxed);
   // Pairs with the fence in ring().
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return waiting_.board(peer_).head().bell.load(std::memory_order_acquire);
+  return waiting_.board(peers_.front()).head().bell.load(std::memory_order_acquire);
 }
 
-void Waiting::Patience::sleep(uint32_t bell) { futex_wait(waiting_.board(peer_).head().bell, bell, nap_); }
+void Waiting::Patience::sleep(uint32_t bell) {
+  futex_wait(waiting_.board(peers_.front()).head().bell, bell, nap_);
+}
 
 void Waiting::Patience::wake_up() { waiting_.own().head().asleep.store(0, std::memory_order_relaxed); }
 

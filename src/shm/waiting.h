@@ -42,15 +42,19 @@ class Waiting {
   void ring() const;
 
   // Returns once `ready`, which the named peer brings about. Throws PeerLost when it cannot any more, or
-  // does not in time; then the group is ended. `nap` bounds a sleep, where others may bring it about too.
+  // does not in time; then the group is ended.
   template <class Ready>
-  void until(int64_t peer, Ready&& ready, std::chrono::milliseconds nap = kNap) {
-    for (int look = 0; look < spins_; ++look) {
-      if (ready()) return;
-      pause_core();
-    }
-    if (ready()) return;
-    Patience patience(*this, peer, nap);
+  void until(int64_t peer, Ready&& ready) {
+    if (spun(ready)) return;
+    Patience patience(*this, {peer}, kNap);
+    while (!ready()) patience.step(ready);
+  }
+
+  // The same where each of several peers has to do something, in whatever order.
+  template <class Ready>
+  void until_any(std::vector<int64_t> peers, Ready&& ready) {
+    if (spun(ready)) return;
+    Patience patience(*this, std::move(peers), kShortNap);
     while (!ready()) patience.step(ready);
   }
 
@@ -77,7 +81,7 @@ class Waiting {
   // One wait past the first looks: yields, then sleeps, and asks now and then who is still there.
   class Patience {
    public:
-    Patience(Waiting& waiting, int64_t peer, std::chrono::milliseconds nap);
+    Patience(Waiting& waiting, std::vector<int64_t> peers, std::chrono::milliseconds nap);
 
     template <class Ready>
     void step(Ready& ready) {
@@ -105,14 +109,23 @@ class Waiting {
     void wake_up();
 
     Waiting& waiting_;
-    int64_t peer_;
+    std::vector<int64_t> peers_;  // the first is the one whose bell is slept on
     std::chrono::milliseconds nap_;
     Clock::time_point start_;
     Clock::time_point last_look_;
     bool has_looked_ = false;
   };
 
-  std::optional<Ended> find_end(int64_t waited_for) const;
+  template <class Ready>
+  bool spun(Ready& ready) const {
+    for (int look = 0; look < spins_; ++look) {
+      if (ready()) return true;
+      pause_core();
+    }
+    return ready();
+  }
+
+  std::optional<Ended> find_end(const std::vector<int64_t>& waited_for) const;
   PeerLost lose(const Ended& ended);
 
   int64_t rank_;
