@@ -7,7 +7,7 @@
 
 namespace shardway::shm {
 
-// From this many bytes on a copy goes past the cache (docs/decisions/0005-copy-and-reduce-loops.md).
+// From this many bytes on a copy goes past the cache (docs/decisions/0007-copy-and-reduce-loops.md).
 inline constexpr int64_t kStreamFromBytes = int64_t{12} << 20;
 
 // The two do not overlap. What is written is visible to whoever sees a later release store.
