@@ -99,7 +99,8 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
                                   const Group& group) {
   const bool is_own = launch.forward.pattern == Pattern::own;
   Transport& transport = is_own ? Group().transport() : group.transport();
-  if (launch.progress == Progress::by_caller || !transport.has_thread())
+  // Work on a device makes its way by itself, on the caller's stream.
+  if (launch.progress == Progress::by_caller || !input.is_cpu() || !transport.has_thread())
     return transport.start(launch.forward, input, out, launch.known);
   return std::make_unique<PostedTransfer>(
       transport.post([group, route = launch.forward, input, out, known = launch.known] {
