@@ -49,6 +49,8 @@ bench-overhead: library  ## what a call costs besides communication
 
 bench-plan: library  ## compare the planner with DTensor's
 	@scripts/setup test
+	@scripts/configure -DSHARDWAY_BENCH=ON
+	@cmake --build $(BUILD) --target large_mesh
 	@$(PYTHON) -m bench.plan
 
 bench-shm: library  ## compare shared memory with Open MPI, MPICH, gloo and a plain copy

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore  # importing it registers the backend "fake"
 
 import shardway as sw
+from bench import plan_large
 from bench.plan_contenders import (
     GREEDY,
     MIN_COST,
@@ -134,13 +135,16 @@ def main(arguments: list[str] | None = None) -> int:
     _print_times(rows)
     print("\nPlans, priced by shardway's list with the seed's constants")
     _print_plans(asked)
-    claims = [*_speed_claims(asked, rows), *_quality_claims(asked)]
+    large = plan_large.measure()
+    plan_large.show(large)
+    claims = [*_speed_claims(asked, rows), *_quality_claims(asked), *plan_large.claims(large)]
     plans = [
         {"hosts": one.hosts, "mesh": one.pair.mesh, "shape": one.pair.shape, "contender": name, **asdict(plan)}
         for one in asked
         for name, plan in one.plans.items()
     ]
-    path = write_json(options.output / "plan.json", rows, claims, FIELDS, seed=options.seed, plans=plans)
+    more = {"seed": options.seed, "plans": plans, "large_mesh": [asdict(pair) for pair in large]}
+    path = write_json(options.output / "plan.json", rows, claims, FIELDS, **more)
     print(f"\n{path}")
     return print_claims(claims)
 
