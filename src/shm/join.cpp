@@ -48,9 +48,9 @@ std::vector<T> exchanged(const JoinOptions& options, const T& mine) {
   return result;
 }
 
-template <size_t N>
-void set_text(std::array<char, N>& to, const std::string& text) {
-  std::memcpy(to.data(), text.data(), std::min(N - 1, text.size()));
+template <size_t size>
+void set_text(std::array<char, size>& to, const std::string& text) {
+  std::memcpy(to.data(), text.data(), std::min(size - 1, text.size()));
 }
 
 template <class T>

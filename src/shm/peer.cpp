@@ -29,7 +29,7 @@ class Known {
     return entry == peers_.end() ? nullptr : entry->second.lock();
   }
 
-  std::shared_ptr<Peer> add(const Nonce& nonce, const std::shared_ptr<Peer>& peer) {
+  std::shared_ptr<Peer> add(const Nonce& nonce, std::shared_ptr<Peer> peer) {
     const std::lock_guard lock(mutex_);
     std::erase_if(peers_, [](const auto& entry) { return entry.second.expired(); });
     auto& entry = peers_[{fork_generation(), nonce}];
@@ -68,7 +68,8 @@ Peer::~Peer() { munmap(const_cast<std::byte*>(base_), static_cast<size_t>(size_)
 std::shared_ptr<Peer> Peer::find(const Nonce& nonce) { return Known::instance().find(nonce); }
 
 std::shared_ptr<Peer> Peer::remember(std::shared_ptr<Peer> peer) {
-  return Known::instance().add(peer->nonce_, peer);
+  const Nonce nonce = peer->nonce_;
+  return Known::instance().add(nonce, std::move(peer));
 }
 
 }  // namespace shardway::shm

@@ -25,6 +25,7 @@ class LoneTransport : public Transport {
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): transports with a thread keep it
 std::unique_ptr<Posted> Transport::post(std::function<void()>) {
   TORCH_INTERNAL_ASSERT(false, "a call was posted to a transport without a thread");
 }

@@ -1,11 +1,11 @@
 // Peers that die, leave, stall or fork.
 #include <dirent.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <thread>
 
