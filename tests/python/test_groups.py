@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -91,3 +94,20 @@ def test_a_group_made_anew_under_the_same_name_is_not_mistaken_for_the_old_one(r
         check_every_op(Draw(seed + turn), None, rank, size)
         check_every_op(Draw(seed + turn), dist.group.WORLD.group_name, rank, size)
         assert dist.group.WORLD.group_name == name
+
+
+FAKE_GROUP = """
+import torch, torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import shardway as sw
+
+dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=4)
+gathered, sizes = sw.all_gather_v(torch.ones(2, 3), sizes=[1, 2, 3, 4])
+print(tuple(gathered.shape), sizes)
+"""
+
+
+def test_a_group_that_exchanges_nothing_is_not_asked_for_shared_memory():
+    done = subprocess.run([sys.executable, "-c", FAKE_GROUP], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(10, 3) (1, 2, 3, 4)\n"
