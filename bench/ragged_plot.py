@@ -10,10 +10,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
 
+from bench import plot_axes
 from bench.ragged_contenders import COPY, OURS, PEER, POINT_TO_POINT
-from bench.report import Row, bytes_text, geometric_mean, us_text
+from bench.report import Row, geometric_mean
 
 GIVEN = ", sizes given"
 COLOURS = {OURS: "#0b6e4f", PEER: "#c0392b", POINT_TO_POINT: "#2c6fbb", COPY: "#777777"}
@@ -75,17 +75,8 @@ def _draw_panel(axis: Axes, rows: list[Row]) -> None:
             label=label,
         )
     axis.text(0.03, 0.96, _faster_text(rows), transform=axis.transAxes, va="top", fontsize=9, color=COLOURS[OURS])
-    axis.set_xscale("log", base=4)
-    axis.set_yscale("log")
+    plot_axes.dress(axis)
     axis.set_xticks(sorted({row.bytes for row in rows}))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(int(size)).replace(" ", "\n")))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda us, _: us_text(us)))
-    axis.minorticks_off()
-    axis.tick_params(labelsize=8)
-    axis.grid(color="#e4e4e4", linewidth=0.8)
-    axis.set_axisbelow(True)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
 
 
 def _faster_text(rows: list[Row]) -> str:

@@ -10,9 +10,8 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
 
-from bench.report import bytes_text, us_text
+from bench import plot_axes
 from bench.shm_contenders import COPIES, MPICH, OPEN_MPI, OURS, OURS_SHARED, OUT, PULLS, TENSORS, TENSORS_SHARED
 from bench.shm_rows import OPS, ShmRow
 
@@ -74,13 +73,4 @@ def _draw_panel(axis: Axes, rows: list[ShmRow]) -> None:
             sizes = sorted(points)
             times = [points[size] for size in sizes]
             axis.plot(sizes, times, style, color=colour, marker="o", markersize=3, linewidth=1.6, label=name)
-    axis.set_xscale("log", base=4)
-    axis.set_yscale("log")
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(int(size)).replace(" ", "\n")))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda us, _: us_text(us)))
-    axis.minorticks_off()
-    axis.tick_params(labelsize=8)
-    axis.grid(color="#e4e4e4", linewidth=0.8)
-    axis.set_axisbelow(True)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
+    plot_axes.dress(axis)
