@@ -60,14 +60,19 @@ double transition_cost(const Placement& before, const Placement& after, const Me
   return 0;
 }
 
-double seed_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo) {
+// From some placements to others, one mesh dim after the other.
+double transitions_cost(const Placements& before, const Placements& after, const MeshTopoInfo& topo,
+                        double& bytes_gb, Rules rules) {
   double cost = 0;
-  double bytes_gb = local_gb(from);
-  for (size_t m = 0; m < from.placements().size(); ++m) {
-    cost += transition_cost(from.placements()[m], to.placements()[m], topo, static_cast<int64_t>(m), bytes_gb,
-                            Rules::seed_004);
+  for (size_t m = 0; m < before.size(); ++m) {
+    cost += transition_cost(before[m], after[m], topo, static_cast<int64_t>(m), bytes_gb, rules);
   }
   return cost;
+}
+
+double direct_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo, Rules rules) {
+  double bytes_gb = local_gb(from);
+  return transitions_cost(from.placements(), to.placements(), topo, bytes_gb, rules);
 }
 
 std::vector<Placements> torch_placements(const Layout& from, const Layout& to, const MeshTopoInfo& topo) {
@@ -82,10 +87,7 @@ double torch_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo
   double cost = 0;
   double bytes_gb = local_gb(from);
   for (size_t i = 0; i + 1 < passed.size(); ++i) {
-    for (size_t m = 0; m < passed[i].size(); ++m) {
-      cost += transition_cost(passed[i][m], passed[i + 1][m], topo, static_cast<int64_t>(m), bytes_gb,
-                              Rules::torch_2_13);
-    }
+    cost += transitions_cost(passed[i], passed[i + 1], topo, bytes_gb, Rules::torch_2_13);
   }
   return cost;
 }
@@ -133,7 +135,7 @@ double redistribute_cost(const Layout& from, const Layout& to, const MeshTopoInf
   if (is_replicated(from)) return 0;
   switch (rules) {
     case Rules::seed_004:
-      return seed_cost(from, to, topo);
+      return direct_cost(from, to, topo, Rules::seed_004);
     case Rules::torch_2_13:
       return from == to ? 0 : torch_cost(from, to, topo);
     case Rules::shardway:
@@ -143,13 +145,7 @@ double redistribute_cost(const Layout& from, const Layout& to, const MeshTopoInf
 }
 
 double one_step_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo) {
-  double bytes_gb = local_gb(from);
-  double cost = 0;
-  for (size_t m = 0; m < from.placements().size(); ++m) {
-    cost += transition_cost(from.placements()[m], to.placements()[m], topo, static_cast<int64_t>(m), bytes_gb,
-                            Rules::torch_2_13);
-  }
-  return cost;
+  return direct_cost(from, to, topo, Rules::torch_2_13);
 }
 
 }  // namespace shardway::collective_utils

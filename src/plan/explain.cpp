@@ -2,16 +2,11 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "plan/numbers.h"
 #include "shardway/plan.h"
 
 namespace shardway {
 namespace {
-
-std::string fixed(double value) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.2f", value);
-  return text;
-}
 
 std::string in_bytes(int64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -71,8 +66,8 @@ std::string steps_table(const Plan& plan) {
   Table table{.rows = {{"", "step", "to", "us", "of it waiting", "sent", "peak"}}};
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
-    table.rows.push_back({std::to_string(i + 1), span_of(step), target_of(step), fixed(step.cost_us),
-                          fixed(step.latency_us), in_bytes(step.bytes), in_bytes(step.peak_bytes)});
+    table.rows.push_back({std::to_string(i + 1), span_of(step), target_of(step), two_decimals(step.cost_us),
+                          two_decimals(step.latency_us), in_bytes(step.bytes), in_bytes(step.peak_bytes)});
   }
   return table.text();
 }
@@ -86,11 +81,11 @@ std::string explain(const Plan& plan, int64_t columns) {
   text += "\n";
   if (plan.steps.empty()) return text + "nothing to do: the layouts are the same\n";
   text += std::to_string(plan.steps.size()) + (plan.steps.size() == 1 ? " step, " : " steps, ") +
-          fixed(plan.cost_us) + " us; the busiest rank sends " + in_bytes(plan.bytes) + ", all ranks " +
-          in_bytes(plan.total_bytes) + "; peak memory " + in_bytes(plan.peak_bytes) + "\n\n" +
-          steps_table(plan) + "\n";
+          two_decimals(plan.cost_us) + " us; the busiest rank sends " + in_bytes(plan.bytes) +
+          ", all ranks " + in_bytes(plan.total_bytes) + "; peak memory " + in_bytes(plan.peak_bytes) +
+          "\n\n" + steps_table(plan) + "\n";
   for (const Alternative& lost : plan.alternatives) {
-    text += lost.name + ": " + fixed(lost.cost_us) + " us, " + lost.reason + "\n";
+    text += lost.name + ": " + two_decimals(lost.cost_us) + " us, " + lost.reason + "\n";
     text += "    " + shortened(lost.text, columns - 4) + "\n";
   }
   text += "priced by the " + plan.topology + " topology among " + std::to_string(plan.layouts_searched) +

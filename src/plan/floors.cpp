@@ -8,17 +8,6 @@ namespace {
 
 constexpr size_t kFewRanks = 64;
 
-// What two boxes of two arrays have in common.
-double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b, size_t dims) {
-  double common = 1;
-  for (size_t d = 0; d < dims; ++d) {
-    const double begin = std::max(a.begin_of(d)[at_a], b.begin_of(d)[at_b]);
-    const double end = std::min(a.end_of(d)[at_a], b.end_of(d)[at_b]);
-    common *= std::max(0.0, end - begin);
-  }
-  return common;
-}
-
 // The most that one rank of the source can hold of one box of the target.
 double most_from_one(const Exchange& exchange) {
   const double* there = exchange.senders.longest(exchange.from);
@@ -231,7 +220,7 @@ double Floors::held_at(const Exchange& exchange, size_t position) const {
   const int64_t own = network_.own_sender(position);
   if (own < 0) return 0;
   return common_volume(exchange.senders.bounds(exchange.from), static_cast<size_t>(own),
-                       exchange.receivers.bounds(exchange.to), position, exchange.senders.shape().size());
+                       exchange.receivers.bounds(exchange.to), position);
 }
 
 size_t Floors::hosts_looked_at(size_t positions) const {

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cmath>
 #include <list>
-#include <mutex>
 
 #include "plan/search.h"
 
@@ -108,12 +106,8 @@ bool Ground::only_cuts(const Node& before, const Node& after) const {
   const Network& network = *networks_[network_of(before, after)];
   for (size_t r = 0; r < wanted.positions; ++r) {
     if (wanted.volumes[r] == 0) continue;
-    if (network.own_sender(r) < 0) return false;
-    const auto own = static_cast<size_t>(network.own_sender(r));
-    for (size_t d = 0; d < there.shape().size(); ++d) {
-      if (wanted.begin_of(d)[r] < held.begin_of(d)[own] || wanted.end_of(d)[r] > held.end_of(d)[own])
-        return false;
-    }
+    const int64_t own = network.own_sender(r);
+    if (own < 0 || !lies_within(wanted, r, held, static_cast<size_t>(own))) return false;
   }
   return true;
 }

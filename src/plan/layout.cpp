@@ -1,8 +1,6 @@
 #include "shardway/layout.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <stdexcept>
 
 #include "plan/cuts.h"

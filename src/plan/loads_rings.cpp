@@ -111,7 +111,7 @@ class Side {
         if (has(repeating, m)) repeats_.back() *= static_cast<double>(span_of(k, m));
       }
     }
-    for (size_t d = 0; d < terrain.shape().size(); ++d) cuts_.push_back(cuts_in(theirs, d));
+    for (size_t d = 0; d < terrain.shape().size(); ++d) cuts_.push_back(terrain.cuts_of(theirs, d));
   }
 
   // What the ranks at the positions have in common with those of the k-th blocks around them; the block
@@ -124,17 +124,6 @@ class Side {
   }
 
  private:
-  std::vector<Cut> cuts_in(size_t state, size_t dim) const {
-    std::vector<Cut> cuts;
-    for (const int64_t m : terrain_.order_of(state, dim)) {
-      Cut cut{.mesh_dim = m, .parts = terrain_.mesh_shape()[static_cast<size_t>(m)]};
-      const Placement placement = terrain_.placement_of(state, static_cast<size_t>(m));
-      if (placement.is_ragged()) cut.bounds = bounds_of(placement.sizes);
-      cuts.push_back(std::move(cut));
-    }
-    return cuts;
-  }
-
   size_t rings() const { return network_.rings().size(); }
 
   // How many indices along a mesh dim a block holds.

@@ -1,7 +1,8 @@
-// Lists of numbers and names: their product, their text.
+// Numbers, and lists of them and of names: their product, their text.
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -12,6 +13,12 @@ inline int64_t product(const std::vector<int64_t>& numbers) {
   int64_t result = 1;
   for (const int64_t number : numbers) result *= number;
   return result;
+}
+
+inline std::string two_decimals(double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.2f", value);
+  return text;
 }
 
 template <class Item>

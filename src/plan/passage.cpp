@@ -15,7 +15,7 @@ bool stays(const Layout& from, const Layout& to, size_t mesh_dim) {
 
 bool makes_addends(const Layout& from, const Layout& to) {
   for (size_t m = 0; m < to.placements().size(); ++m) {
-    if (to.placements()[m].is_partial() && !(from.mesh() == to.mesh() && stays(from, to, m))) return true;
+    if (to.placements()[m].is_partial() && !stays(from, to, m)) return true;
   }
   return false;
 }
@@ -40,7 +40,7 @@ Passage passage_between(const Layout& from, const Layout& to) {
   for (size_t m = 0; m < from.placements().size(); ++m) {
     const Placement& placement = from.placements()[m];
     const auto mesh_dim = static_cast<int64_t>(m);
-    if (placement.is_partial() && !(passage.is_same_mesh && stays(from, to, m))) {
+    if (placement.is_partial() && !stays(from, to, m)) {
       passage.resolved.push_back(mesh_dim);
       if (placement.op == Op::avg) {
         passage.divisor *= from.mesh().size(mesh_dim);

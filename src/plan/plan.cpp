@@ -1,11 +1,11 @@
 #include "shardway/plan.h"
 
 #include <algorithm>
-#include <list>
 #include <mutex>
 #include <stdexcept>
 #include <unordered_map>
 
+#include "plan/numbers.h"
 #include "plan/passage.h"
 #include "plan/steps.h"
 #include "shardway/collective_utils.h"
@@ -91,12 +91,6 @@ Alternative alternative_of(const Ground& ground, const Path& path, std::string n
   return alternative;
 }
 
-std::string microseconds(double us) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", us);
-  return text;
-}
-
 std::string reason_of(const Alternative& loser, const Plan& plan, std::optional<int64_t> max_bytes) {
   if (max_bytes && loser.peak_bytes > *max_bytes) {
     return "needs " + std::to_string(loser.peak_bytes) + " bytes, above max_bytes";
@@ -107,12 +101,12 @@ std::string reason_of(const Alternative& loser, const Plan& plan, std::optional<
   if (dearer == 0) return "costs the same in more steps, more bytes or later in the alphabet";
   const double by_latency = loser.latency_us - latency_us;
   const double by_bytes = dearer - by_latency;
-  std::string text = "+" + microseconds(dearer) + " us: ";
-  if (by_latency > 0) text += "+" + microseconds(by_latency) + " for steps and messages";
+  std::string text = "+" + two_decimals(dearer) + " us: ";
+  if (by_latency > 0) text += "+" + two_decimals(by_latency) + " for steps and messages";
   if (by_latency > 0 && by_bytes != 0) text += ", ";
-  if (by_bytes > 0) text += "+" + microseconds(by_bytes) + " for bytes";
-  if (by_bytes < 0) text += "although " + microseconds(-by_bytes) + " less for bytes";
-  if (by_latency < 0) text += ", although " + microseconds(-by_latency) + " less for steps and messages";
+  if (by_bytes > 0) text += "+" + two_decimals(by_bytes) + " for bytes";
+  if (by_bytes < 0) text += "although " + two_decimals(-by_bytes) + " less for bytes";
+  if (by_latency < 0) text += ", although " + two_decimals(-by_latency) + " less for steps and messages";
   return text;
 }
 

@@ -115,7 +115,6 @@ class Search {
   }
 
   void leave(size_t number) {
-    ++left_;
     labels_[number].is_left = true;
     const Node before = numbering_.node(number);
     const Label label = labels_[number];
@@ -242,7 +241,7 @@ class Search {
   }
 
   SearchResult result() {
-    SearchResult result{.layouts = numbering_.size(), .left = left_, .priced = priced_};
+    SearchResult result{.layouts = numbering_.size(), .priced = priced_};
     if (source_ == target_) {
       result.best = Path{};
       return result;
@@ -270,7 +269,6 @@ class Search {
   size_t target_;
   std::priority_queue<Entry> queue_;
   std::vector<Label> complete_;
-  size_t left_ = 0;
   size_t priced_ = 0;
 };
 

@@ -46,7 +46,6 @@ class Ground {
   const Terrain& terrain(bool of_target_mesh) const { return of_target_mesh ? *target_terrain_ : *terrain_; }
   const Node& source() const { return source_; }
   const Node& target() const { return target_; }
-  const std::vector<Placement>& source_placements() const { return from_.placements(); }
 
   // The node as a layout; a Partial is the source's.
   Layout layout_of(const Node& node) const;
@@ -102,7 +101,6 @@ struct SearchResult {
   std::optional<Path> best = {};
   std::vector<Path> others = {};  // complete paths that were priced and lost, the cheapest first
   size_t layouts = 0;             // that could be passed through
-  size_t left = 0;                // whose ways out were looked at
   size_t priced = 0;              // steps
 };
 

@@ -1,7 +1,5 @@
 #include "plan/steps.h"
 
-#include <algorithm>
-
 namespace shardway {
 namespace {
 
@@ -31,11 +29,7 @@ bool permutes(const Terrain& terrain, const PathStep& step) {
   const Bounds& before = terrain.bounds(step.before.state);
   const Bounds& after = terrain.bounds(step.after.state);
   for (size_t p = 0; p < terrain.positions(); ++p) {
-    double common = 1;
-    for (size_t d = 0; d < terrain.shape().size(); ++d) {
-      const double begin = std::max(before.begin_of(d)[p], after.begin_of(d)[p]);
-      common *= std::max(0.0, std::min(before.end_of(d)[p], after.end_of(d)[p]) - begin);
-    }
+    const double common = common_volume(before, p, after, p);
     if (common != 0 && common != after.volumes[p]) return false;
   }
   return true;

@@ -189,6 +189,13 @@ std::vector<int64_t> Terrain::order_of(size_t index, size_t tensor_dim) const {
   return order;
 }
 
+std::vector<Cut> Terrain::cuts_of(size_t index, size_t tensor_dim) const {
+  std::vector<Cut> cuts;
+  for (const int64_t m : order_of(index, tensor_dim))
+    cuts.push_back(cut_of(states_[index], static_cast<size_t>(m)));
+  return cuts;
+}
+
 Placement Terrain::placement_of(size_t index, size_t mesh_dim) const {
   const State::Role& role = states_[index].roles[mesh_dim];
   if (role.tensor_dim < 0) return replicate();

@@ -52,9 +52,14 @@ struct Bounds {
   double total_volume = 0;
   size_t positions = 0;
 
+  size_t tensor_dims() const { return begins.size() / positions; }
   const double* begin_of(size_t dim) const { return begins.data() + dim * positions; }
   const double* end_of(size_t dim) const { return ends.data() + dim * positions; }
 };
+
+// What a rank's box in one state has in common with a rank's box in another, and whether it lies in it.
+double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b);
+bool lies_within(const Bounds& inner, size_t at_inner, const Bounds& outer, size_t at_outer);
 
 // What the ranks of a block of consecutive positions hold together: along each tensor dim a union of
 // intervals, and of those the product, since every mesh dim cuts one tensor dim.
@@ -113,6 +118,7 @@ class Terrain {
 
   // The mesh dims that cut a tensor dim in a state, the outermost first.
   std::vector<int64_t> order_of(size_t index, size_t tensor_dim) const;
+  std::vector<Cut> cuts_of(size_t index, size_t tensor_dim) const;
   Placement placement_of(size_t index, size_t mesh_dim) const;  // Replicate where not sharded
 
   // Of the mesh dims that shard in `from`, those on which a rank may pull from another coordinate: all but

@@ -44,10 +44,7 @@ bool Terrain::covers(size_t from, size_t to) const {
   const Bounds& a = bounds(from);
   const Bounds& b = bounds(to);
   for (size_t p = positions_; p-- > 0;) {  // where parts are empty, they are so at the end
-    if (b.volumes[p] == 0) continue;
-    for (size_t d = 0; d < shape_.size(); ++d) {
-      if (b.begin_of(d)[p] < a.begin_of(d)[p] || b.end_of(d)[p] > a.end_of(d)[p]) return false;
-    }
+    if (!lies_within(b, p, a, p)) return false;
   }
   return true;
 }
@@ -90,6 +87,20 @@ Reach Terrain::compute_reach(size_t index, size_t block, size_t number) const {
     reach.spans.push_back(std::move(merged));
   }
   return reach;
+}
+
+double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b) {
+  double common = 1;
+  for (size_t d = 0; d < a.tensor_dims(); ++d) {
+    const double begin = std::max(a.begin_of(d)[at_a], b.begin_of(d)[at_b]);
+    const double end = std::min(a.end_of(d)[at_a], b.end_of(d)[at_b]);
+    common *= std::max(0.0, end - begin);
+  }
+  return common;
+}
+
+bool lies_within(const Bounds& inner, size_t at_inner, const Bounds& outer, size_t at_outer) {
+  return common_volume(inner, at_inner, outer, at_outer) == inner.volumes[at_inner];
 }
 
 double common_volume(const Reach& a, const Reach& b) {
