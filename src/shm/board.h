@@ -13,6 +13,7 @@ namespace shardway::shm {
 
 inline constexpr int64_t kMaxDims = 16;
 inline constexpr int64_t kMaxListed = 512;  // pushes that a header can list
+static_assert(kNoteBytes <= kInlineBytes);  // a payload holds either
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
@@ -91,10 +92,14 @@ class Lists {
 };
 
 // Where things lie in a board of a group of this many ranks. Two pages take turns: a rank that fills one for
-// collective k has seen every peer enter k-1, so nobody reads what it held for k-2.
+// collective k has seen every peer enter k-1, so nobody reads what it held for k-2. Payloads take more turns.
 class BoardPlan {
  public:
-  explicit BoardPlan(int64_t ranks) : ranks_(ranks), slot_bytes_(slot_bytes(ranks)) {}
+  explicit BoardPlan(int64_t ranks)
+      : ranks_(ranks),
+        slots_(slots_of(ranks)),
+        slot_bytes_(slot_bytes(ranks)),
+        payloads_(payloads_of(ranks)) {}
 
   int64_t ranks() const { return ranks_; }
   int64_t pair(int64_t peer) const { return int64_t{sizeof(BoardHead)} + peer * int64_t{sizeof(PairLine)}; }
@@ -102,21 +107,25 @@ class BoardPlan {
     return pair(ranks_) + static_cast<int64_t>(number % 2) * page_bytes();
   }
   int64_t lists(uint64_t number) const { return page(number) + int64_t{sizeof(Header)}; }
-  int64_t payload(uint64_t number) const { return lists(number) + round_up(Lists::most_bytes(ranks_)); }
-  int64_t slot(int64_t ring, uint64_t number) const {
-    return rings() + (ring * kSlots + static_cast<int64_t>(number % kSlots)) * slot_bytes_;
+  int64_t payload(uint64_t number) const {
+    return payloads() + static_cast<int64_t>(number) % payloads_ * kInlineBytes;
   }
-  int64_t bytes() const { return rings() + ranks_ * kSlots * slot_bytes_; }
+  int64_t slots() const { return slots_; }
+  int64_t slot(int64_t ring, uint64_t number) const {
+    return rings() + (ring * slots_ + static_cast<int64_t>(number) % slots_) * slot_bytes_;
+  }
+  int64_t bytes() const { return rings() + ranks_ * slots_ * slot_bytes_; }
 
  private:
-  static int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-  int64_t page_bytes() const {
-    return int64_t{sizeof(Header)} + round_up(Lists::most_bytes(ranks_)) + kInlineBytes + kNoteBytes;
-  }
-  int64_t rings() const { return (pair(ranks_) + 2 * page_bytes() + 4095) / 4096 * 4096; }
+  static int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+  int64_t page_bytes() const { return int64_t{sizeof(Header)} + round_up(Lists::most_bytes(ranks_), 64); }
+  int64_t payloads() const { return round_up(pair(ranks_) + 2 * page_bytes(), 4096); }
+  int64_t rings() const { return payloads() + payloads_ * kInlineBytes; }
 
   int64_t ranks_;
+  int64_t slots_;
   int64_t slot_bytes_;
+  int64_t payloads_;
 };
 
 // A view of one rank's board.
@@ -138,6 +147,7 @@ class Board {
   }
   std::byte* payload(uint64_t number) const { return data_ + plan_.payload(number); }
   std::byte* slot(int64_t ring, uint64_t number) const { return data_ + plan_.slot(ring, number); }
+  int64_t slots() const { return plan_.slots(); }
   std::byte* data() const { return data_; }
 
  private:

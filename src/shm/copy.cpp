@@ -98,4 +98,9 @@ void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byt
   copy.copy_from(0, to, from);
 }
 
+void pack_box(std::byte* to, const std::byte* from, const Dims& from_strides, const Dims& extent,
+              int64_t element_bytes) {
+  copy_box(to, packed_strides(extent, element_bytes), from, from_strides, extent, element_bytes);
+}
+
 }  // namespace shardway::shm

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "shm/dims.h"
+
 namespace shardway::shm {
 
 // From this many bytes on a copy goes past the cache (docs/decisions/0007-copy-and-reduce-loops.md).
@@ -20,5 +22,9 @@ void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes);
 //   extent {2, 3}, to_strides {12, 4}, from_strides {4, 8}: a 3×2 matrix of 4 bytes is transposed.
 void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byte* from,
               std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes);
+
+// The same, to where the elements lie row by row.
+void pack_box(std::byte* to, const std::byte* from, const Dims& from_strides, const Dims& extent,
+              int64_t element_bytes);
 
 }  // namespace shardway::shm

@@ -123,7 +123,7 @@ void Execution::open_outgoing() {
     same_peer.push_back(&push);
     const bool is_last = i + 1 == part_.pushes.size() || part_.pushes[i + 1].peer != push.peer;
     if (!is_last) continue;
-    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all, ways_.fill);
+    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all);
     if (for_all) break;
   }
 }

@@ -47,7 +47,7 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
     throw std::invalid_argument("a note of " + std::to_string(own_bytes) + " bytes is too long");
   const uint64_t number = next_number();
   guarded([&] {
-    publish_note(*waiting_, number, mine, ways_.fill);
+    publish_note(*waiting_, number, mine);
     copy_bytes(rows + rank() * row_bytes, mine.data(), own_bytes);
     meet(*waiting_, number);
     for (int64_t peer = 0; peer < size(); ++peer) {

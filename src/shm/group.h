@@ -71,7 +71,6 @@ class Group {
 
   // Takes those that were given, or finds out which are the faster ones between these cores: collective.
   void choose_ways(const std::optional<Ways>& given);
-  void tune_fill();
   void tune_address();
   std::vector<int64_t> best_of_all(const std::vector<int64_t>& mine);
   uint64_t next_number();

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "shm/copy.h"
+
 namespace shardway::shm {
 namespace {
 
@@ -26,7 +28,7 @@ Path path_for(const Part& part, const Arena& arena, const Waiting& waiting, int6
   const int64_t bytes = volume(part.input.shape) * part.element_bytes;
   const bool is_shared = arena.contains(part.input.data, bytes_in_memory);
   if (is_shared && bytes >= kArenaFromBytes && waiting.options().spins) return Path::arena;
-  if (bytes <= kInlineBytes) return Path::packed;
+  if (bytes <= ways.inline_bytes) return Path::packed;
   if (is_shared) return Path::arena;
   return bytes_in_memory >= ways.address_from_bytes && has_runs(part) ? Path::address : Path::staged;
 }
@@ -115,7 +117,7 @@ Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& 
   const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed) {
     header.span_bytes = volume(input.shape) * part.element_bytes;
-    fill_box(board.payload(number), input.data, input.strides, input.shape, part.element_bytes, ways.fill);
+    pack_box(board.payload(number), input.data, input.strides, input.shape, part.element_bytes);
   }
   const Lists lists = board.lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
@@ -125,14 +127,13 @@ Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& 
   return header.path;
 }
 
-void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note, Fill fill) {
+void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note) {
   Header& header = waiting.own().header(number);
   header.path = Path::none;
   header.dims = 0;
   header.is_listed = 0;
   header.note_bytes = static_cast<int64_t>(note.size());
-  const Dims bytes = one_dim(static_cast<int64_t>(note.size()));
-  fill_box(waiting.own().payload(number), note.data(), one_dim(1), bytes, 1, fill);
+  copy_bytes(waiting.own().payload(number), note.data(), header.note_bytes);
   enter(waiting, number);
 }
 

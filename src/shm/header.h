@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "shm/arena.h"
-#include "shm/fill.h"
 #include "shm/part.h"
 #include "shm/waiting.h"
+#include "shm/ways.h"
 
 namespace shardway::shm {
 
@@ -37,7 +37,7 @@ struct Source {
 Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, const Ways& ways);
 
 // Puts up a header with a note and no input.
-void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note, Fill fill);
+void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note);
 
 // Waits until every peer's header is up. Pairs the acquire with the release in publish.
 void meet(Waiting& waiting, uint64_t number);

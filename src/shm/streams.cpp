@@ -56,8 +56,7 @@ void Cursor::advance() {
   skip_empty();
 }
 
-Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
-                   Fill fill)
+Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all)
     : waiting_(waiting),
       part_(part),
       pushes_(std::move(pushes)),
@@ -65,7 +64,6 @@ Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> 
       ring_(for_all ? waiting.rank() : readers_.front()),
       filled_(filled_by(waiting.own(), for_all, readers_.front())),
       for_all_(for_all),
-      fill_(fill),
       cursor_(extents_of(pushes_), part.element_bytes, slot_bytes(waiting.size())) {}
 
 bool Outgoing::has_room() const {
@@ -77,7 +75,7 @@ bool Outgoing::holds_up(int64_t reader) const {
   // Acquire: pairs with the release in Incoming::done; the reader has read the slot.
   const uint64_t taken =
       taken_by(waiting_.board(reader), for_all_, waiting_.rank()).load(std::memory_order_acquire);
-  return filled - taken >= kSlots;
+  return filled - taken >= static_cast<uint64_t>(waiting_.own().slots());
 }
 
 void Outgoing::add_blockers(std::vector<int64_t>& peers) const {
@@ -93,7 +91,7 @@ void Outgoing::put() {
   const Input& input = part_.input;
   const std::byte* from =
       input.data + offset_bytes(push.from, input.strides) + offset_bytes(piece.offset, input.strides);
-  fill_box(waiting_.own().slot(ring_, filled), from, input.strides, piece.extent, part_.element_bytes, fill_);
+  pack_box(waiting_.own().slot(ring_, filled), from, input.strides, piece.extent, part_.element_bytes);
   // Release: pairs with the acquire in Incoming::is_available; the slot is filled.
   filled_.store(filled + 1, std::memory_order_release);
   waiting_.ring();

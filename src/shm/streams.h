@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "shm/fill.h"
 #include "shm/part.h"
 #include "shm/pieces.h"
 #include "shm/waiting.h"
+#include "shm/ways.h"
 
 namespace shardway::shm {
 
@@ -47,7 +47,7 @@ class Cursor {
 // What this rank puts into one of its rings: for one peer, or for all of them.
 class Outgoing {
  public:
-  Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all, Fill fill);
+  Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all);
 
   bool is_done() const { return cursor_.is_done(); }
   bool has_room() const;
@@ -64,7 +64,6 @@ class Outgoing {
   int64_t ring_;
   std::atomic<uint64_t>& filled_;
   bool for_all_;
-  Fill fill_;
   Cursor cursor_;
 };
 

@@ -9,9 +9,9 @@
 
 namespace shardway::shm {
 
-// An input of up to this many bytes travels beside the header. 2 ranks, ordinary memory, all-gather: 1 KiB
-// 0.90 µs so and 1.33 staged, 4 KiB 1.36 and 1.86. Above 8 KiB: not measured.
-inline constexpr int64_t kInlineBytes = 8 << 10;
+// An input of up to this many bytes travels beside the header. 2 ranks, ordinary memory, all-gather: 16 KiB
+// 2.9 µs so and 4.0 staged, 64 KiB 5.7 and 6.6.
+inline constexpr int64_t kInlineBytes = 64 << 10;
 
 // From this many bytes on an input that lies in the arena is read there all the same, where every rank has a
 // core. 2 ranks, all-gather: 1 KiB 0.75 µs so and 0.89 beside the header, 4 KiB 0.96 and 1.38; reduce-scatter
@@ -19,26 +19,30 @@ inline constexpr int64_t kInlineBytes = 8 << 10;
 // share cores the wait for the readers costs more than the copy.
 inline constexpr int64_t kArenaFromBytes = 1 << 10;
 
-// What a caller may send beside the header on top of an input: the checks of the layer above.
+// What a caller may send instead of an input: the checks of the layer above.
 inline constexpr int64_t kNoteBytes = 32 << 10;
 
-// Staged copies go through rings of this many slots; the prototype's figure.
-inline constexpr int64_t kSlots = 4;
-
-// A slot's size: 64 KiB, the prototype's figure. A rank has one ring per peer; with many peers all of them
-// together stay within 2 MiB.
+// A slot's size: 64 KiB, the prototype's figure. A rank has one ring per peer; with many peers the slots are
+// smaller.
 inline constexpr int64_t slot_bytes(int64_t ranks) {
   return std::clamp((int64_t{512} << 10) / ranks / 4096 * 4096, int64_t{8} << 10, int64_t{64} << 10);
 }
 
+// Memory that peers read is written again only after they have read this much else: by then it has left the
+// cache of the reader's core, from where a writer would have to fetch every line. 2 ranks, 1 MiB each: 135 µs
+// with 256 KiB, 91 with 1 MiB, 97 with 2 MiB; 64 KiB each: 11.7, 7.0, 6.4.
+inline constexpr int64_t kRotationBytes = 1 << 20;
+
+// The slots of a ring, and the payloads of a board, that take turns.
+inline constexpr int64_t turns_of(int64_t bytes, int64_t ranks) {
+  return std::max<int64_t>(4, kRotationBytes / std::max<int64_t>(1, ranks - 1) / bytes);
+}
+inline constexpr int64_t slots_of(int64_t ranks) { return turns_of(slot_bytes(ranks), ranks); }
+inline constexpr int64_t payloads_of(int64_t ranks) { return turns_of(kInlineBytes, ranks); }
+
 // Where a look into a peer's process is tried against staged copies, when a group is made. Below 64 KiB the
 // system call alone (3 us) costs more than a slot.
 inline constexpr std::array<int64_t, 2> kAddressTrialBytes = {128 << 10, 2 << 20};
-
-// From this many bytes on slots and payloads are written past the cache, where that is faster at all: 64 KiB
-// that a reader has held take 28 µs to write again through the cache and 2 µs past it, and are then read in
-// 3.9 µs either way. Below it the fence costs what it saves.
-inline constexpr int64_t kPastCacheBytes = 1 << 10;
 
 // A box this large that is nearly all of a reduce-scatter is reduced by all ranks. It costs two meetings and
 // a copy of what the others have reduced.

@@ -1,5 +1,4 @@
-// What only a trial can tell: how far apart the ranks' cores are, and what a look into a peer's process
-// costs.
+// What only a trial can tell: what a look into a peer's process costs.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -35,11 +34,11 @@ int64_t time_of(const std::function<void()>& call) {
 void Group::choose_ways(const std::optional<Ways>& given) {
   const bool can_read_processes = ways_.can_read_processes;
   ways_ = given.value_or(Ways{});
+  ways_.inline_bytes = std::min(ways_.inline_bytes, kInlineBytes);
   ways_.can_read_processes = can_read_processes;
   if (!can_read_processes) ways_.address_from_bytes = INT64_MAX;
   // Ranks that take turns on a core cannot be timed, and share its cache.
   if (given || size() == 1 || !waiting_->options().spins) return;
-  tune_fill();
   if (can_read_processes) tune_address();
 }
 
@@ -53,29 +52,14 @@ std::vector<int64_t> Group::best_of_all(const std::vector<int64_t>& mine) {
   return sums;
 }
 
-void Group::tune_fill() {
-  const std::vector<std::byte> input(static_cast<size_t>(slot_bytes(size())));
-  std::vector<std::byte> output(input.size());
-  const Part part = trial_part(rank(), size(), input, output);
-  std::vector<int64_t> best(2, INT64_MAX / size());
-  for (int trial = 0; trial < kTrials; ++trial) {
-    for (const Fill fill : {Fill::in_cache, Fill::past_cache}) {
-      ways_.fill = fill;
-      for (int64_t slot = 0; slot < kSlots; ++slot) run(part);  // readers have held every slot once
-      int64_t& least = best[static_cast<size_t>(fill)];
-      least = std::min(least, time_of([&] { run(part); }));
-    }
-  }
-  const std::vector<int64_t> sums = best_of_all(best);
-  ways_.fill = sums[0] < sums[1] * 9 / 10 ? Fill::in_cache : Fill::past_cache;
-}
-
 // From the least size at which it was faster on; the sizes above were not asked.
 void Group::tune_address() {
   for (const int64_t bytes : kAddressTrialBytes) {
     const std::vector<std::byte> input(static_cast<size_t>(bytes));
     std::vector<std::byte> output(input.size());
     const Part part = trial_part(rank(), size(), input, output);
+    ways_.address_from_bytes = INT64_MAX;
+    for (int64_t staged = 0; staged < 2 * kRotationBytes; staged += bytes) run(part);  // every slot is warm
     std::vector<int64_t> best(2, INT64_MAX / size());
     for (int trial = 0; trial < kTrials; ++trial) {
       for (const bool by_address : {false, true}) {

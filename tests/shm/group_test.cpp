@@ -55,6 +55,11 @@ TEST_P(ShmGroup, LargeInputsArePulledOrStaged) {
   run_everywhere(reduce_scatter({60, 0}, 1, ragged(GetParam(), 300)), 2);
 }
 
+TEST_P(ShmGroup, RingsAreFilledManyTimes) {
+  run([] { return gather({0}, 0, ragged(GetParam(), 200'000)); }, 2);
+  run([] { return reduce_scatter({0}, 0, ragged(GetParam(), 200'000)); }, 2);
+}
+
 TEST_P(ShmGroup, SmallAndLargeInputsMeet) {
   std::vector<int64_t> sizes(static_cast<size_t>(GetParam()), 5);
   sizes.back() = 70'000;
@@ -112,7 +117,8 @@ TEST_P(ShmGroup, ManyMovesOfOnePairKeepTheirOrder) {
 
 // Every way of moving what lies in private memory gives the same.
 TEST_P(ShmGroup, EveryWayGivesTheSame) {
-  for (const shm::Ways& ways : {shm::Ways{.fill = shm::Fill::in_cache}, shm::Ways{.address_from_bytes = 0}}) {
+  for (const shm::Ways& ways :
+       {shm::Ways{}, shm::Ways{.inline_bytes = 0}, shm::Ways{.address_from_bytes = 0}}) {
     for (Scenario scenario :
          {gather({0}, 0, ragged(GetParam(), 20'000)), gather({60, 0}, 1, ragged(GetParam(), 100)),
           reduce_scatter({0}, 0, ragged(GetParam(), 20'000)), all_to_all(GetParam(), 40, 501)}) {

@@ -15,7 +15,8 @@ using RankBody = std::function<void(shm::Group&)>;
 struct RunOptions {
   int64_t arena_bytes = int64_t{1} << 30;
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
-  std::optional<shm::Ways> ways = shm::Ways{};  // without: the group tries them
+  // Few bytes ride with the header, so that small inputs take the other ways. Without: the group tries them.
+  std::optional<shm::Ways> ways = shm::Ways{.inline_bytes = 8 << 10};
 };
 
 // Each thread has an arena and a rank of its own. Gives the first exception on.

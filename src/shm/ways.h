@@ -1,0 +1,17 @@
+// How a group moves inputs that lie in private memory.
+#pragma once
+
+#include <cstdint>
+
+#include "shm/thresholds.h"
+
+namespace shardway::shm {
+
+// Trials when the group is made decide.
+struct Ways {
+  int64_t inline_bytes = kInlineBytes;     // inputs up to this large ride with the header
+  bool can_read_processes = false;         // every rank may read every other's private memory
+  int64_t address_from_bytes = INT64_MAX;  // inputs this large are read where they lie
+};
+
+}  // namespace shardway::shm
