@@ -65,7 +65,8 @@ struct alignas(64) Header {
   uint8_t for_all;  // one box goes to every peer, through the ring for everybody
   uint8_t is_listed;
   uint32_t element_bytes;
-  int64_t base;        // of the input: an offset in the arena, an address, or nothing
+  int64_t base;  // of the input: an offset in the arena, an address, or nothing; of a packed one, where its
+                 // first byte would lie among the payloads if that were sent
   int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
   int64_t note_bytes;
 };
@@ -92,14 +93,11 @@ class Lists {
 };
 
 // Where things lie in a board of a group of this many ranks. Two pages take turns: a rank that fills one for
-// collective k has seen every peer enter k-1, so nobody reads what it held for k-2. Payloads take more turns.
+// collective k has seen every peer enter k-1, so nobody reads what it held for k-2.
 class BoardPlan {
  public:
   explicit BoardPlan(int64_t ranks)
-      : ranks_(ranks),
-        slots_(slots_of(ranks)),
-        slot_bytes_(slot_bytes(ranks)),
-        payloads_(payloads_of(ranks)) {}
+      : ranks_(ranks), slots_(slots_of(ranks)), slot_bytes_(slot_bytes(ranks)) {}
 
   int64_t ranks() const { return ranks_; }
   int64_t pair(int64_t peer) const { return int64_t{sizeof(BoardHead)} + peer * int64_t{sizeof(PairLine)}; }
@@ -107,10 +105,10 @@ class BoardPlan {
     return pair(ranks_) + static_cast<int64_t>(number % 2) * page_bytes();
   }
   int64_t lists(uint64_t number) const { return page(number) + int64_t{sizeof(Header)}; }
-  int64_t payload(uint64_t number) const {
-    return payloads() + static_cast<int64_t>(number) % payloads_ * kInlineBytes;
-  }
+  int64_t payloads() const { return round_up(pair(ranks_) + 2 * page_bytes(), 4096); }
+  int64_t payload_bytes() const { return shm::payload_bytes(ranks_); }
   int64_t slots() const { return slots_; }
+  int64_t ring_bytes() const { return slots_ * slot_bytes_; }
   int64_t slot(int64_t ring, uint64_t number) const {
     return rings() + (ring * slots_ + static_cast<int64_t>(number) % slots_) * slot_bytes_;
   }
@@ -119,13 +117,11 @@ class BoardPlan {
  private:
   static int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
   int64_t page_bytes() const { return int64_t{sizeof(Header)} + round_up(Lists::most_bytes(ranks_), 64); }
-  int64_t payloads() const { return round_up(pair(ranks_) + 2 * page_bytes(), 4096); }
-  int64_t rings() const { return payloads() + payloads_ * kInlineBytes; }
+  int64_t rings() const { return payloads() + payload_bytes(); }
 
   int64_t ranks_;
   int64_t slots_;
   int64_t slot_bytes_;
-  int64_t payloads_;
 };
 
 // A view of one rank's board.
@@ -145,14 +141,32 @@ class Board {
   Lists lists(uint64_t number, int64_t dims) const {
     return {data_ + plan_.lists(number), dims, plan_.ranks()};
   }
-  std::byte* payload(uint64_t number) const { return data_ + plan_.payload(number); }
+  const BoardPlan& plan() const { return plan_; }
+  std::byte* payload(int64_t offset) const { return data_ + plan_.payloads() + offset; }
+  bool holds_payload(int64_t offset, int64_t bytes) const {
+    return offset >= 0 && bytes >= 0 && bytes <= kInlineBytes && offset <= plan_.payload_bytes() - bytes;
+  }
   std::byte* slot(int64_t ring, uint64_t number) const { return data_ + plan_.slot(ring, number); }
-  int64_t slots() const { return plan_.slots(); }
   std::byte* data() const { return data_; }
 
  private:
   std::byte* data_ = nullptr;
   BoardPlan plan_{1};
+};
+
+// Where the owner of a board puts what rides with a header: one behind the other, and around. The payload
+// before may still be read; the one before that is not.
+class Payloads {
+ public:
+  int64_t place(const Board& board, int64_t bytes) {
+    if (next_ + bytes > board.plan().payload_bytes()) next_ = 0;
+    const int64_t offset = next_;
+    next_ += (bytes + 63) / 64 * 64;
+    return offset;
+  }
+
+ private:
+  int64_t next_ = 0;
 };
 
 // How an Ended looks in a word.

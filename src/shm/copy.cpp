@@ -77,14 +77,16 @@ void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 
 void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byte* from,
-              std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes) {
+              std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes,
+              int64_t whole_bytes) {
   BoxLoops loops(extent, std::array{to_strides, from_strides});
   if (loops.is_empty()) return;
   const int64_t total = loops.volume() * element_bytes;
+  const bool is_large = std::max(total, whole_bytes) >= kStreamFromBytes;
   int64_t run = element_bytes;
   int64_t kernel_loops = std::min<int64_t>(1, loops.dims());
   if (loops.has_run(element_bytes)) {
-    if (loops.dims() <= 1) return copy_bytes(to, from, total);
+    if (loops.dims() <= 1) return (is_large ? stream_bytes : copy_bytes)(to, from, total);
     run *= loops.extent(loops.dims() - 1);
     loops.drop_innermost();
   } else if (loops.dims() > 1 && bring_input_neighbours_inward(loops)) {
@@ -94,7 +96,7 @@ void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byt
                      .loops = loops,
                      .run = run,
                      .outer = loops.dims() - kernel_loops,
-                     .streams = total >= kStreamFromBytes && run >= kStreamRowsFromBytes};
+                     .streams = is_large && run >= kStreamRowsFromBytes};
   copy.copy_from(0, to, from);
 }
 

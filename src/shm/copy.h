@@ -15,13 +15,15 @@ inline constexpr int64_t kStreamFromBytes = int64_t{12} << 20;
 // The two do not overlap. What is written is visible to whoever sees a later release store.
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes);
 
-// As copy_bytes, past the cache whatever the size: for one piece of something large.
+// The same, past the cache whatever the size.
 void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes);
 
-// Copies a box of elements; strides are in bytes, at least 0, one per dim of `extent`.
+// Copies a box of elements; strides are in bytes, at least 0, one per dim of `extent`. A piece of something
+// larger is copied like the whole, if its bytes are given.
 //   extent {2, 3}, to_strides {12, 4}, from_strides {4, 8}: a 3×2 matrix of 4 bytes is transposed.
 void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byte* from,
-              std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes);
+              std::span<const int64_t> from_strides, std::span<const int64_t> extent, int64_t element_bytes,
+              int64_t whole_bytes = 0);
 
 // The same, to where the elements lie row by row.
 void pack_box(std::byte* to, const std::byte* from, const Dims& from_strides, const Dims& extent,

@@ -14,11 +14,17 @@ namespace shardway::shm {
 
 class Dims {
  public:
-  Dims() = default;
+  Dims() {}  // nothing is written before it is used
   Dims(const std::vector<int64_t>& values) : Dims(std::span(values)) {}
   Dims(std::span<const int64_t> values) : count_(values.size()) {
     if (values.size() > kMaxDims) throw std::invalid_argument("a tensor of more than 16 dims");
     for (size_t d = 0; d < count_; ++d) at_[d] = values[d];
+  }
+  Dims(const Dims& other) : Dims(std::span<const int64_t>(other)) {}
+  Dims& operator=(const Dims& other) {
+    count_ = other.count_;
+    for (size_t d = 0; d < count_; ++d) at_[d] = other.at_[d];
+    return *this;
   }
   static Dims zeros(size_t count) {
     Dims dims;

@@ -21,7 +21,7 @@ Source source_here(const Pull& pull) {
 bool reads_in_place(Path path) { return path == Path::arena || path == Path::address; }
 
 // Those of the pulls whose source is known.
-void copy_pulls(const Part& part, const std::vector<Source>& sources) {
+void copy_pulls(const Part& part, const Few<Source>& sources) {
   for (size_t i = 0; i < part.pulls.size(); ++i) {
     const Source& source = sources[i];
     if (source.data == nullptr) continue;
@@ -31,8 +31,8 @@ void copy_pulls(const Part& part, const std::vector<Source>& sources) {
   }
 }
 
-void reduce_landings(const Part& part, const std::vector<Source>& sources) {
-  std::vector<StridedAddend> addends;
+void reduce_landings(const Part& part, const Few<Source>& sources) {
+  Few<StridedAddend> addends;
   for (const Landing& landing : part.landings) {
     addends.clear();
     for (const Addend& addend : landing.addends) {
@@ -40,18 +40,17 @@ void reduce_landings(const Part& part, const std::vector<Source>& sources) {
       addends.push_back(
           {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
     }
-    reduce_box(part.output + offset_bytes(landing.to, part.output_strides), part.output_strides, addends,
-               landing.extent, *part.combine);
+    reduce_box(part.output + offset_bytes(landing.to, part.output_strides), part.output_strides,
+               {addends.data(), addends.size()}, landing.extent, *part.combine);
   }
 }
 
 }  // namespace
 
 void run_alone(const Part& part) {
-  std::vector<Source> sources(part.pulls.size());
-  for (size_t i = 0; i < part.pulls.size(); ++i) {
-    if (volume(part.pulls[i].extent) > 0) sources[i] = source_here(part.pulls[i]);
-  }
+  Few<Source> sources;
+  for (const Pull& pull : part.pulls)
+    sources.push_back(volume(pull.extent) > 0 ? source_here(pull) : Source{});
   if (part.combine) {
     reduce_landings(part, sources);
   } else {
@@ -59,13 +58,17 @@ void run_alone(const Part& part) {
   }
 }
 
-Execution::Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part,
-                     const Ways& ways)
-    : waiting_(waiting), arena_(arena), number_(number), part_(part), ways_(ways) {}
+Execution::Execution(Desk& desk, uint64_t number, const Part& part)
+    : desk_(desk), waiting_(*desk.waiting), number_(number), part_(part) {}
 
 void Execution::run() {
-  path_ = publish(waiting_, arena_, number_, part_, ways_);
+  const Path path = publish(desk_, number_, part_);
   meet(waiting_, number_);
+  finish_published(path);
+}
+
+void Execution::finish_published(Path path) {
+  path_ = path;
   hear_everybody();
   open_outgoing();
   open_incoming();
@@ -80,21 +83,19 @@ void Execution::run() {
 }
 
 void Execution::hear_everybody() {
-  said_.resize(static_cast<size_t>(waiting_.size()));
-  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
-    if (peer != waiting_.rank()) said_[static_cast<size_t>(peer)] = hear(waiting_, number_, peer);
-  }
-  sources_.resize(part_.pulls.size());
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer)
+    said_.push_back(peer != waiting_.rank() ? hear(waiting_, number_, peer) : Said{});
   int64_t index = 0;
   for (size_t i = 0; i < part_.pulls.size(); ++i) {
     const Pull& pull = part_.pulls[i];
     index = i > 0 && part_.pulls[i - 1].peer == pull.peer ? index + 1 : 0;
-    if (volume(pull.extent) == 0) continue;
-    if (pull.here != nullptr) {
-      sources_[i] = source_here(pull);
+    if (volume(pull.extent) == 0) {
+      sources_.push_back({});
+    } else if (pull.here != nullptr) {
+      sources_.push_back(source_here(pull));
     } else {
-      sources_[i] =
-          locate(waiting_, said_[static_cast<size_t>(pull.peer)], number_, pull, index, part_.element_bytes);
+      sources_.push_back(
+          locate(waiting_, said_[static_cast<size_t>(pull.peer)], number_, pull, index, part_.element_bytes));
     }
   }
 }
@@ -129,8 +130,8 @@ void Execution::open_outgoing() {
 }
 
 void Execution::open_incoming() {
+  for (const Pull& pull : part_.pulls) whole_bytes_ += volume(pull.extent) * part_.element_bytes;
   in_step_ = is_in_step();
-  aside_.resize(part_.pulls.size());
   for (size_t i = 0; i < part_.pulls.size();) {
     const int64_t peer = part_.pulls[i].peer;
     std::vector<Dims> extents;
@@ -143,13 +144,14 @@ void Execution::open_incoming() {
       places.push_back(place_of(part_, pull));
       if (sources_[i].address != 0) addresses.push_back(sources_[i].address);
       if (!part_.combine || in_step_) continue;
+      aside_.resize(part_.pulls.size());
       aside_[i].resize(static_cast<size_t>(volume(pull.extent) * part_.element_bytes));
       places.back() = {.data = aside_[i].data(), .strides = packed_strides(pull.extent, part_.element_bytes)};
     }
     if (extents.empty()) continue;
     const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
     incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
-                           part_.element_bytes);
+                           part_.element_bytes, whole_bytes_);
     if (!addresses.empty()) incoming_.back().read_from(std::move(addresses));
   }
 }
@@ -173,7 +175,7 @@ bool Execution::copy_local_piece() {
   const Source& source = sources_[pull];
   const Place place = place_of(part_, part_.pulls[pull]);
   copy_box(at(place, piece.offset), place.strides, source.data + offset_bytes(piece.offset, source.strides),
-           source.strides, piece.extent, part_.element_bytes);
+           source.strides, piece.extent, part_.element_bytes, whole_bytes_);
   local_cursor_->advance();
   return true;
 }
@@ -191,7 +193,7 @@ void Execution::land_aside() {
 void Execution::stream() {
   while (!is_streamed()) {
     if (step()) continue;
-    waiting_.until_any(blockers(), [&] { return can_step(); });
+    waiting_.until_any([&] { return blockers(); }, [&] { return can_step(); });
   }
 }
 
@@ -251,8 +253,7 @@ void Execution::reduce_piece() {
   const Landing& landing = part_.landings.front();
   const Piece piece = incoming_.front().piece();
   const Dims packed = packed_strides(piece.extent, part_.element_bytes);
-  std::vector<StridedAddend> addends;
-  addends.reserve(landing.addends.size());
+  Few<StridedAddend> addends;
   size_t next = 0;
   for (const Addend& addend : landing.addends) {
     const auto pull = static_cast<size_t>(addend.pull);
@@ -266,7 +267,8 @@ void Execution::reduce_piece() {
   }
   const Place place{.data = part_.output + offset_bytes(landing.to, part_.output_strides),
                     .strides = part_.output_strides};
-  reduce_box(at(place, piece.offset), place.strides, addends, piece.extent, *part_.combine);
+  reduce_box(at(place, piece.offset), place.strides, {addends.data(), addends.size()}, piece.extent,
+             *part_.combine);
   for (Incoming& in : incoming_) in.done();
 }
 
@@ -275,16 +277,10 @@ void Execution::finish() {
   for (const Pull& pull : part_.pulls)
     reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&
                       reads_in_place(said_[static_cast<size_t>(pull.peer)].header.path);
-  if (reads_directly) {
-    // Release: pairs with the acquire below; this rank has read what it needed of its peers' tensors.
-    waiting_.own().head().finished.store(number_, std::memory_order_release);
-    waiting_.ring();
-  }
+  if (reads_directly) say_read(waiting_, number_);
   if (!reads_in_place(path_)) return;
   for (const Push& push : part_.pushes) {
-    if (push.peer == waiting_.rank() || volume(push.extent) == 0) continue;
-    const std::atomic<uint64_t>& finished = waiting_.board(push.peer).head().finished;
-    waiting_.until(push.peer, [&] { return finished.load(std::memory_order_acquire) >= number_; });
+    if (push.peer != waiting_.rank() && volume(push.extent) > 0) await_reader(waiting_, push.peer, number_);
   }
 }
 

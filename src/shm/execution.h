@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shm/header.h"
+#include "shm/small_vector.h"
 #include "shm/streams.h"
 
 namespace shardway::shm {
@@ -18,9 +19,12 @@ void run_alone(const Part& part);
 // byte of the output is written; when it returns, the output is there and the input may change.
 class Execution {
  public:
-  Execution(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, const Ways& ways);
+  Execution(Desk& desk, uint64_t number, const Part& part);
 
   void run();
+
+  // The rest of it, when the part's header is up and all have met.
+  void finish_published(Path path);
 
  private:
   void hear_everybody();
@@ -41,17 +45,17 @@ class Execution {
   }
   void finish();
 
+  Desk& desk_;
   Waiting& waiting_;
-  const Arena& arena_;
   uint64_t number_;
   const Part& part_;
-  const Ways& ways_;
   Path path_ = Path::none;
-  std::vector<Said> said_;       // by rank
-  std::vector<Source> sources_;  // by pull
+  Few<Said> said_;       // by rank
+  Few<Source> sources_;  // by pull
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
   std::vector<std::vector<std::byte>> aside_;  // by pull: what came through a ring and is combined later
+  int64_t whole_bytes_ = 0;                    // that this rank pulls
   bool in_step_ = false;                       // pieces of all addends are combined as they come
   std::vector<size_t> local_;                  // the pulls that need no ring, copied between the others
   std::optional<Cursor> local_cursor_;

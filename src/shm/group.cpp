@@ -11,20 +11,21 @@
 namespace shardway::shm {
 
 Group::Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes)
-    : arena_(std::move(arena)), waiting_(std::move(waiting)), generation_(fork_generation()) {
-  ways_.can_read_processes = can_read_processes;
-}
+    : desk_{.arena = std::move(arena),
+            .waiting = std::move(waiting),
+            .ways = {.can_read_processes = can_read_processes}},
+      generation_(fork_generation()) {}
 
 Group::~Group() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
-  waiting_->end({.how = End::left, .rank = rank()});
-  retire(std::move(arena_), std::move(waiting_));
+  desk_.waiting->end({.how = End::left, .rank = rank()});
+  retire(std::move(desk_.arena), std::move(desk_.waiting));
 }
 
 uint64_t Group::next_number() {
   if (generation_ != fork_generation())
     throw WrongProcess("the group belongs to the process that forked this one");
-  waiting_->check();
+  desk_.waiting->check();
   return ++number_;
 }
 
@@ -36,7 +37,7 @@ void Group::guarded(Body&& body) {
   } catch (const PeerLost&) {
     throw;
   } catch (...) {
-    waiting_->end({.how = End::failed, .rank = rank()});
+    desk_.waiting->end({.how = End::failed, .rank = rank()});
     throw;
   }
 }
@@ -46,17 +47,19 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
   if (own_bytes > kNoteBytes || own_bytes > row_bytes)
     throw std::invalid_argument("a note of " + std::to_string(own_bytes) + " bytes is too long");
   const uint64_t number = next_number();
+  Waiting& waiting = *desk_.waiting;
   guarded([&] {
-    publish_note(*waiting_, number, mine);
+    publish_note(desk_, number, mine);
     copy_bytes(rows + rank() * row_bytes, mine.data(), own_bytes);
-    meet(*waiting_, number);
+    meet(waiting, number);
     for (int64_t peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      const int64_t bytes = hear(*waiting_, number, peer).header.note_bytes;
-      if (bytes < 0 || bytes > row_bytes || bytes > kNoteBytes)
+      const Header header = hear(waiting, number, peer).header;
+      const int64_t bytes = header.note_bytes;
+      if (bytes > row_bytes || !waiting.board(peer).holds_payload(header.base, bytes))
         throw BadHeader("rank " + std::to_string(peer) + " sends a note of " + std::to_string(bytes) +
                         " bytes");
-      copy_bytes(rows + peer * row_bytes, waiting_->board(peer).payload(number), bytes);
+      copy_bytes(rows + peer * row_bytes, waiting.board(peer).payload(header.base), bytes);
     }
   });
 }
@@ -66,19 +69,35 @@ void Group::run(const Part& part) {
   run_one(part);
 }
 
+void Group::run(const Flat& flat) {
+  Input own;
+  const bool may_be_heavy = flat.combine && flat.input_bytes >= kLeastSharedReduction;
+  if (may_be_heavy || !is_direct(desk_, flat)) {
+    const Part part = part_of(flat, rank(), own);
+    if (heavy_rank(part, size()) || !is_direct(desk_, flat)) return run(part);
+  }
+  const uint64_t number = next_number();
+  guarded([&] {
+    FlatCall call(desk_, number, flat);
+    const Path path = call.publish();
+    meet(*desk_.waiting, number);
+    if (!call.finish()) Execution(desk_, number, part_of(flat, rank(), own)).finish_published(path);
+  });
+}
+
 void Group::run_one(const Part& part) {
   const uint64_t number = next_number();
-  guarded([&] { Execution(*waiting_, *arena_, number, part, ways_).run(); });
+  guarded([&] { Execution(desk_, number, part).run(); });
 }
 
 void Group::run_shared(const Part& part, int64_t heavy) {
   const SharedReduction shared(part, rank(), size(), heavy);
   if (shared.has_rest()) run_one(shared.rest());
-  waiting_->check();
-  const auto free = [this](std::byte* block) { arena_->free(block); };
+  desk_.waiting->check();
+  const auto free = [this](std::byte* block) { desk_.arena->free(block); };
   std::unique_ptr<std::byte, decltype(free)> scratch(nullptr, free);
   guarded([&] {
-    if (shared.scratch_bytes() > 0) scratch.reset(arena_->allocate(shared.scratch_bytes()));
+    if (shared.scratch_bytes() > 0) scratch.reset(desk_.arena->allocate(shared.scratch_bytes()));
   });
   run_one(shared.share(scratch.get()));
   run_one(shared.collection(scratch.get()));

@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "shm/arena.h"
+#include "shm/desk.h"
+#include "shm/flat.h"
 #include "shm/part.h"
-#include "shm/streams.h"
-#include "shm/waiting.h"
 
 namespace shardway::shm {
 
@@ -52,9 +51,9 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  int64_t rank() const { return waiting_->rank(); }
-  int64_t size() const { return waiting_->size(); }
-  const std::shared_ptr<Arena>& arena() const { return arena_; }
+  int64_t rank() const { return desk_.waiting->rank(); }
+  int64_t size() const { return desk_.waiting->size(); }
+  const std::shared_ptr<Arena>& arena() const { return desk_.arena; }
 
   // Every rank's note at the beginning of a row of `rows`. Notes may differ in length, up to kNoteBytes and
   // to `row_bytes`, which is the same on all ranks.
@@ -62,6 +61,7 @@ class Group {
 
   // This rank's part of a collective; the others run theirs.
   void run(const Part& part);
+  void run(const Flat& flat);
 
  private:
   Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes);
@@ -72,14 +72,12 @@ class Group {
   // Takes those that were given, or finds out which are the faster ones between these cores: collective.
   void choose_ways(const std::optional<Ways>& given);
   void tune_address();
-  std::vector<int64_t> best_of_all(const std::vector<int64_t>& mine);
+  std::vector<int64_t> numbers_of_all(int64_t mine);
   uint64_t next_number();
   template <class Body>
   void guarded(Body&& body);
 
-  std::shared_ptr<Arena> arena_;
-  std::unique_ptr<Waiting> waiting_;
-  Ways ways_;
+  Desk desk_;
   uint64_t number_ = 0;
   uint64_t generation_;
 };

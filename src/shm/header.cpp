@@ -21,20 +21,17 @@ bool has_runs(const Part& part) {
   });
 }
 
-Path path_for(const Part& part, const Arena& arena, const Waiting& waiting, int64_t bytes_in_memory,
-              const Ways& ways) {
-  if (!sends_anything(part, waiting.rank())) return Path::none;
+Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
+  if (!sends_anything(part, desk.waiting->rank())) return Path::none;
   if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   const int64_t bytes = volume(part.input.shape) * part.element_bytes;
-  const bool is_shared = arena.contains(part.input.data, bytes_in_memory);
-  if (is_shared && bytes >= kArenaFromBytes && waiting.options().spins) return Path::arena;
-  if (bytes <= ways.inline_bytes) return Path::packed;
-  if (is_shared) return Path::arena;
-  return bytes_in_memory >= ways.address_from_bytes && has_runs(part) ? Path::address : Path::staged;
+  if (const auto path = direct_path(desk, part.input.data, bytes, bytes_in_memory)) return *path;
+  return bytes_in_memory >= desk.ways.address_from_bytes && has_runs(part) ? Path::address : Path::staged;
 }
 
-int64_t base_of(Path path, const Arena& arena, const Input& input) {
-  if (path == Path::arena) return arena.offset_of(input.data);
+int64_t base_of(Path path, Desk& desk, const Input& input, int64_t packed_bytes) {
+  if (path == Path::packed) return desk.payloads.place(desk.waiting->own(), packed_bytes);
+  if (path == Path::arena) return desk.arena->offset_of(input.data);
   return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
 }
 
@@ -49,12 +46,6 @@ void list_pushes(const Lists& lists, const Part& part, const Dims& strides, int6
     }
     lists.first()[peer] = static_cast<int32_t>(next);
   }
-}
-
-void enter(Waiting& waiting, uint64_t number) {
-  // Release: pairs with the acquire in meet(); the page is written before.
-  waiting.own().entered(number).store(number, std::memory_order_release);
-  waiting.ring();
 }
 
 [[noreturn]] void refuse(int64_t peer, const std::string& why) {
@@ -83,6 +74,20 @@ int64_t begin_of(const Waiting& waiting, const Said& said, uint64_t number, cons
 
 }  // namespace
 
+std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
+                                int64_t bytes_in_memory) {
+  const bool is_shared = desk.arena->contains(data, bytes_in_memory);
+  if (is_shared && bytes >= kArenaFromBytes && desk.waiting->options().spins) return Path::arena;
+  if (bytes <= desk.ways.inline_bytes) return Path::packed;
+  return is_shared ? std::optional(Path::arena) : std::nullopt;
+}
+
+void enter(Waiting& waiting, uint64_t number) {
+  // Release: pairs with the acquire in meet(); the page is written before.
+  waiting.own().entered(number).store(number, std::memory_order_release);
+  waiting.ring();
+}
+
 bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   const Push* first = nullptr;
   int64_t others = 0;
@@ -100,24 +105,26 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   return true;
 }
 
-Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, const Ways& ways) {
+Path publish(Desk& desk, uint64_t number, const Part& part) {
+  Waiting& waiting = *desk.waiting;
   const Board& board = waiting.own();
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
   Header& header = board.header(number);
-  header.path = path_for(part, arena, waiting, bytes_in_memory, ways);
+  header.path = path_for(desk, part, bytes_in_memory);
   header.dims = static_cast<uint8_t>(input.shape.size());
   header.for_all = header.path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
-  header.base = base_of(header.path, arena, input);
+  const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
+  header.base = base_of(header.path, desk, input, packed_bytes);
   header.span_bytes = bytes_in_memory;
   header.note_bytes = 0;
   const bool is_packed = header.path == Path::packed;
   const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed) {
-    header.span_bytes = volume(input.shape) * part.element_bytes;
-    pack_box(board.payload(number), input.data, input.strides, input.shape, part.element_bytes);
+    header.span_bytes = packed_bytes;
+    pack_box(board.payload(header.base), input.data, input.strides, input.shape, part.element_bytes);
   }
   const Lists lists = board.lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
@@ -127,13 +134,15 @@ Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& 
   return header.path;
 }
 
-void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note) {
+void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note) {
+  Waiting& waiting = *desk.waiting;
   Header& header = waiting.own().header(number);
   header.path = Path::none;
   header.dims = 0;
   header.is_listed = 0;
   header.note_bytes = static_cast<int64_t>(note.size());
-  copy_bytes(waiting.own().payload(number), note.data(), header.note_bytes);
+  header.base = desk.payloads.place(waiting.own(), header.note_bytes);
+  copy_bytes(waiting.own().payload(header.base), note.data(), header.note_bytes);
   enter(waiting, number);
 }
 
@@ -164,8 +173,6 @@ Said hear(const Waiting& waiting, uint64_t number, int64_t peer) {
   }
   if (header.path == Path::arena && !waiting.peer(peer).holds(header.base, header.span_bytes))
     refuse(peer, "has its input outside its memory");
-  if (header.path == Path::packed && (header.span_bytes < 0 || header.span_bytes > kInlineBytes))
-    refuse(peer, "has its input outside its memory");
   return said;
 }
 
@@ -187,9 +194,23 @@ Source locate(const Waiting& waiting, const Said& said, uint64_t number, const P
   if (begin < 0 || end > header.span_bytes - element_bytes)
     refuse(pull.peer, "has no such box in its memory");
   if (header.path == Path::address) return {.address = static_cast<uint64_t>(header.base + begin)};
-  const std::byte* base = header.path == Path::packed ? waiting.board(pull.peer).payload(number)
-                                                      : waiting.peer(pull.peer).base() + header.base;
-  return {.data = base + begin, .strides = said.strides};
+  if (header.path == Path::arena)
+    return {.data = waiting.peer(pull.peer).base() + header.base + begin, .strides = said.strides};
+  const Board& board = waiting.board(pull.peer);
+  if (!board.holds_payload(header.base + begin, end + element_bytes - begin))
+    refuse(pull.peer, "has its input outside its memory");
+  return {.data = board.payload(header.base + begin), .strides = said.strides};
+}
+
+void say_read(Waiting& waiting, uint64_t number) {
+  // Release: pairs with the acquire in await_reader.
+  waiting.own().head().finished.store(number, std::memory_order_release);
+  waiting.ring();
+}
+
+void await_reader(Waiting& waiting, int64_t peer, uint64_t number) {
+  const std::atomic<uint64_t>& finished = waiting.board(peer).head().finished;
+  waiting.until(peer, [&] { return finished.load(std::memory_order_acquire) >= number; });
 }
 
 }  // namespace shardway::shm

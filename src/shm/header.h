@@ -2,13 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "shm/arena.h"
+#include "shm/desk.h"
 #include "shm/part.h"
-#include "shm/waiting.h"
-#include "shm/ways.h"
 
 namespace shardway::shm {
 
@@ -33,13 +32,20 @@ struct Source {
   uint64_t address = 0;  // in the peer's process, where they lie row by row; 0: they come through a ring
 };
 
+// How an input can be read without rings or another process's address; nothing where it cannot.
+std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
+                                int64_t bytes_in_memory);
+
 // Puts the header for this collective up, and what rides with it. Gives the path that the others will take.
-Path publish(Waiting& waiting, const Arena& arena, uint64_t number, const Part& part, const Ways& ways);
+Path publish(Desk& desk, uint64_t number, const Part& part);
 
 // Puts up a header with a note and no input.
-void publish_note(Waiting& waiting, uint64_t number, std::span<const std::byte> note);
+void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note);
 
-// Waits until every peer's header is up. Pairs the acquire with the release in publish.
+// The header is written: it counts from now on.
+void enter(Waiting& waiting, uint64_t number);
+
+// Waits until every peer's header is up. Pairs the acquire with the release in enter.
 void meet(Waiting& waiting, uint64_t number);
 
 // Copies what a peer said; throws BadHeader when it cannot be.
@@ -48,6 +54,10 @@ Said hear(const Waiting& waiting, uint64_t number, int64_t peer);
 // Where the `index`-th pull from a peer is read; throws BadHeader when its box is not in the peer's input.
 Source locate(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index,
               int64_t element_bytes);
+
+// This rank has read what it needed of its peers' tensors, and waits until a peer has.
+void say_read(Waiting& waiting, uint64_t number);
+void await_reader(Waiting& waiting, int64_t peer, uint64_t number);
 
 // Whether one box goes to every peer.
 bool is_for_all(const Part& part, int64_t rank, int64_t size);

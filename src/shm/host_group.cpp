@@ -9,35 +9,35 @@
 namespace shardway {
 namespace {
 
-using shm::one_dim;
-
 int64_t total_of(std::span<const int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-void require(bool holds, const std::string& what) {
+void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
 }
 
-void check_sizes(const char* name, std::span<const int64_t> sizes, int64_t ranks, size_t total) {
-  require(static_cast<int64_t>(sizes.size()) == ranks, std::string(name) + " has " +
-                                                           std::to_string(sizes.size()) + " entries for " +
-                                                           std::to_string(ranks) + " ranks");
-  for (const int64_t size : sizes)
-    require(size >= 0, std::string(name) + " has the negative " + std::to_string(size));
-  require(total_of(sizes) == static_cast<int64_t>(total),
-          std::string(name) + " add up to " + std::to_string(total_of(sizes)) + ", but the memory has " +
-              std::to_string(total) + " elements");
+[[noreturn]] void refuse(const char* name, const std::string& why) {
+  throw std::invalid_argument(name + (" " + why));
 }
 
-shm::Part part_of(const void* input, size_t count, void* output, int64_t element_bytes) {
-  shm::Part part{.element_bytes = element_bytes};
-  part.input = {.data = static_cast<const std::byte*>(input),
-                .shape = one_dim(static_cast<int64_t>(count)),
-                .strides = one_dim(element_bytes)};
-  part.output = static_cast<std::byte*>(output);
-  part.output_strides = one_dim(element_bytes);
-  return part;
+void check_sizes(const char* name, std::span<const int64_t> sizes, int64_t ranks, size_t total) {
+  if (static_cast<int64_t>(sizes.size()) != ranks)
+    refuse(name, "has " + std::to_string(sizes.size()) + " entries for " + std::to_string(ranks) + " ranks");
+  for (const int64_t size : sizes) {
+    if (size < 0) refuse(name, "has the negative " + std::to_string(size));
+  }
+  if (total_of(sizes) != static_cast<int64_t>(total))
+    refuse(name, "add up to " + std::to_string(total_of(sizes)) + ", but the memory has " +
+                     std::to_string(total) + " elements");
+}
+
+shm::Flat flat_of(const void* input, size_t count, void* output, size_t element_bytes) {
+  const auto element = static_cast<int64_t>(element_bytes);
+  return {.element_bytes = element,
+          .input = static_cast<const std::byte*>(input),
+          .input_bytes = static_cast<int64_t>(count) * element,
+          .output = static_cast<std::byte*>(output)};
 }
 
 shm::Element element_of(Number number) {
@@ -83,16 +83,15 @@ void HostGroup::gather(From mine, To all, Sizes sizes, size_t element_bytes) con
   const auto own = static_cast<size_t>(rank());
   require(sizes[own] == static_cast<int64_t>(mine.count),
           "sizes do not have this rank's own size at its place");
-  shm::Part part = part_of(mine.data, mine.count, all.data, static_cast<int64_t>(element_bytes));
+  shm::Flat flat = flat_of(mine.data, mine.count, all.data, element_bytes);
   int64_t begin = 0;
-  for (int64_t peer = 0; peer < size(); ++peer) {
-    const int64_t count = sizes[static_cast<size_t>(peer)];
-    part.pushes.push_back({.peer = peer, .from = one_dim(0), .extent = one_dim(sizes[own])});
-    part.pulls.push_back({.peer = peer, .from = one_dim(0), .to = one_dim(begin), .extent = one_dim(count)});
-    begin += count;
+  for (const int64_t size : sizes) {
+    const int64_t bytes = size * flat.element_bytes;
+    flat.sends.push_back({.begin = 0, .bytes = flat.input_bytes});
+    flat.takes.push_back({.from = 0, .to = begin, .bytes = bytes});
+    begin += bytes;
   }
-  part.pulls[own].here = &part.input;
-  state_->group->run(part);
+  state_->group->run(flat);
 }
 
 void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination how) const {
@@ -102,24 +101,18 @@ void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination 
           "sizes do not have this rank's own size at its place");
   const shm::Element element = element_of(number);
   require(shm::is_defined(element, reduction_of(how)), "these numbers cannot be combined so");
-  shm::Part part = part_of(x.data, x.count, mine.data, shm::bytes_of(element));
-  part.is_reduce_scatter = true;
-  part.combine = shm::Combine{
+  shm::Flat flat = flat_of(x.data, x.count, mine.data, static_cast<size_t>(shm::bytes_of(element)));
+  flat.combine = shm::Combine{
       .element = element, .op = reduction_of(how), .divisor = how == Combination::avg ? size() : 1};
-  const int64_t own_begin = total_of(sizes.first(own));
+  const int64_t own_begin = total_of(sizes.first(own)) * flat.element_bytes;
   int64_t begin = 0;
-  shm::Landing landing{.to = one_dim(0), .extent = one_dim(sizes[own]), .addends = {}};
-  for (int64_t peer = 0; peer < size(); ++peer) {
-    const int64_t count = sizes[static_cast<size_t>(peer)];
-    part.pushes.push_back({.peer = peer, .from = one_dim(begin), .extent = one_dim(count)});
-    part.pulls.push_back(
-        {.peer = peer, .from = one_dim(own_begin), .to = one_dim(0), .extent = one_dim(sizes[own])});
-    landing.addends.push_back({.pull = peer, .from = one_dim(0)});
-    begin += count;
+  for (const int64_t size : sizes) {
+    const int64_t bytes = size * flat.element_bytes;
+    flat.sends.push_back({.begin = begin, .bytes = bytes});
+    flat.takes.push_back({.from = own_begin, .to = 0, .bytes = sizes[own] * flat.element_bytes});
+    begin += bytes;
   }
-  part.pulls[own].here = &part.input;
-  if (sizes[own] > 0) part.landings.push_back(std::move(landing));
-  state_->group->run(part);
+  state_->group->run(flat);
 }
 
 void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes,
@@ -128,22 +121,18 @@ void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes
   check_sizes("recv_sizes", recv_sizes, size(), received.count);
   const auto own = static_cast<size_t>(rank());
   require(send_sizes[own] == recv_sizes[own], "recv_sizes do not have what this rank sends to itself");
-  shm::Part part = part_of(x.data, x.count, received.data, static_cast<int64_t>(element_bytes));
+  shm::Flat flat = flat_of(x.data, x.count, received.data, element_bytes);
   int64_t sent = 0;
   int64_t landed = 0;
-  for (int64_t peer = 0; peer < size(); ++peer) {
-    const auto p = static_cast<size_t>(peer);
-    const bool is_own = p == own;
-    part.pushes.push_back({.peer = peer, .from = one_dim(sent), .extent = one_dim(send_sizes[p])});
-    part.pulls.push_back({.peer = peer,
-                          .from = one_dim(is_own ? sent : shm::kUnknown),
-                          .to = one_dim(landed),
-                          .extent = one_dim(recv_sizes[p]),
-                          .here = is_own ? &part.input : nullptr});
-    sent += send_sizes[p];
-    landed += recv_sizes[p];
+  for (size_t peer = 0; peer < send_sizes.size(); ++peer) {
+    const shm::Flat::Send send{.begin = sent, .bytes = send_sizes[peer] * flat.element_bytes};
+    const int64_t bytes = recv_sizes[peer] * flat.element_bytes;
+    flat.sends.push_back(send);
+    flat.takes.push_back({.from = peer == own ? sent : shm::kUnknown, .to = landed, .bytes = bytes});
+    sent += send.bytes;
+    landed += bytes;
   }
-  state_->group->run(part);
+  state_->group->run(flat);
 }
 
 }  // namespace shardway

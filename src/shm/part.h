@@ -9,6 +9,7 @@
 
 #include "shm/dims.h"
 #include "shm/reduce.h"
+#include "shm/small_vector.h"
 
 namespace shardway::shm {
 
@@ -46,7 +47,7 @@ struct Addend {
 struct Landing {
   Dims to = {};
   Dims extent = {};
-  std::vector<Addend> addends = {};
+  Few<Addend> addends = {};
 };
 
 struct Part {
@@ -54,8 +55,8 @@ struct Part {
   Input input = {};
   std::byte* output = nullptr;
   Dims output_strides = {};
-  std::vector<Pull> pulls = {};                   // ordered by peer
-  std::vector<Push> pushes = {};                  // ordered by peer; those to this rank itself are not read
+  Few<Pull> pulls = {};                           // ordered by peer
+  Few<Push> pushes = {};                          // ordered by peer; those to this rank itself are not read
   std::optional<Combine> combine = std::nullopt;  // without: no two pulls land on one element
   std::vector<Landing> landings = {};             // read only with `combine`
 

@@ -69,7 +69,7 @@ bool SharedReduction::has_rest() const {
 
 Part SharedReduction::rest() const {
   Part rest = part_;
-  std::erase_if(rest.pushes, [&](const Push& push) { return push.peer == heavy_; });
+  rest.pushes.erase_if([&](const Push& push) { return push.peer == heavy_; });
   if (rank_ == heavy_) {
     rest.pulls.clear();
     rest.landings.clear();

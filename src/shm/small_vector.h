@@ -2,8 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -11,32 +11,46 @@ namespace shardway::shm {
 
 template <class T, size_t inside>
 class SmallVector {
-  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(std::is_trivially_destructible_v<T>);
 
  public:
-  SmallVector() = default;  // what lies inside is not written before it is used
-  SmallVector(const SmallVector&) = delete;
-  SmallVector& operator=(const SmallVector&) = delete;
+  SmallVector() {}  // what lies inside is not written before it is used
+  SmallVector(const SmallVector& other) : size_(other.size_), outside_(other.outside_) {
+    if (size_ <= inside) std::uninitialized_copy(other.begin(), other.end(), inside_begin());
+  }
+  SmallVector& operator=(const SmallVector& other) {
+    if (this != &other) {
+      clear();
+      for (const T& value : other) push_back(value);
+    }
+    return *this;
+  }
 
-  void push_back(T value) {
+  T& push_back(const T& value) {
     if (size_ >= inside) {
-      if (size_ == inside) outside_.assign(inside_.begin(), inside_.end());
+      if (size_ == inside) outside_.assign(inside_begin(), inside_begin() + inside);
       outside_.push_back(value);
     } else {
-      inside_[size_] = value;
+      std::construct_at(inside_begin() + size_, value);
     }
     ++size_;
+    return data()[size_ - 1];
   }
   void drop_back(size_t count) {
     if (size_ > inside) {
       outside_.resize(size_ - count);
-      if (size_ - count <= inside) std::copy(outside_.begin(), outside_.end(), inside_.begin());
+      if (size_ - count <= inside) std::uninitialized_copy(outside_.begin(), outside_.end(), inside_begin());
     }
     size_ -= count;
   }
+  void clear() { drop_back(size_); }
+  template <class Predicate>
+  void erase_if(Predicate predicate) {
+    drop_back(static_cast<size_t>(end() - std::remove_if(begin(), end(), predicate)));
+  }
 
-  T* data() { return size_ > inside ? outside_.data() : inside_.data(); }
-  const T* data() const { return size_ > inside ? outside_.data() : inside_.data(); }
+  T* data() { return size_ > inside ? outside_.data() : inside_begin(); }
+  const T* data() const { return size_ > inside ? outside_.data() : inside_begin(); }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   T& operator[](size_t i) { return data()[i]; }
@@ -47,9 +61,18 @@ class SmallVector {
   const T* end() const { return data() + size_; }
 
  private:
+  T* inside_begin() { return reinterpret_cast<T*>(inside_); }
+  const T* inside_begin() const { return reinterpret_cast<const T*>(inside_); }
+
   size_t size_ = 0;
-  std::array<T, inside> inside_;
+  alignas(T) std::byte inside_[inside * sizeof(T)];
   std::vector<T> outside_;
 };
+
+// As many as the ranks of a usual group.
+inline constexpr size_t kFew = 8;
+
+template <class T>
+using Few = SmallVector<T, kFew>;
 
 }  // namespace shardway::shm

@@ -75,7 +75,7 @@ bool Outgoing::holds_up(int64_t reader) const {
   // Acquire: pairs with the release in Incoming::done; the reader has read the slot.
   const uint64_t taken =
       taken_by(waiting_.board(reader), for_all_, waiting_.rank()).load(std::memory_order_acquire);
-  return filled - taken >= static_cast<uint64_t>(waiting_.own().slots());
+  return filled - taken >= static_cast<uint64_t>(waiting_.own().plan().slots());
 }
 
 void Outgoing::add_blockers(std::vector<int64_t>& peers) const {
@@ -99,7 +99,7 @@ void Outgoing::put() {
 }
 
 Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents,
-                   std::vector<Place> places, int64_t element_bytes)
+                   std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes)
     : waiting_(waiting),
       peer_(peer),
       ring_(for_all ? peer : waiting.rank()),
@@ -107,6 +107,7 @@ Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dim
       taken_(taken_by(waiting.own(), for_all, peer)),
       places_(std::move(places)),
       element_bytes_(element_bytes),
+      whole_bytes_(whole_bytes),
       extents_(std::move(extents)),
       cursor_(extents_, element_bytes, slot_bytes(waiting.size())) {}
 
@@ -147,7 +148,7 @@ void Incoming::take() {
     fetch(to);
   } else {
     copy_box(to, place.strides, slot(), packed_strides(piece.extent, element_bytes_), piece.extent,
-             element_bytes_);
+             element_bytes_, whole_bytes_);
   }
   done();
 }

@@ -72,7 +72,7 @@ class Incoming {
  public:
   // Where each of the pulls goes, in their order.
   Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents, std::vector<Place> places,
-           int64_t element_bytes);
+           int64_t element_bytes, int64_t whole_bytes);
 
   // Reads the boxes, which lie in runs at these addresses of the peer's process, without a ring.
   void read_from(std::vector<uint64_t> addresses);
@@ -99,6 +99,7 @@ class Incoming {
 
   std::vector<Place> places_;
   int64_t element_bytes_;
+  int64_t whole_bytes_;  // that the rank pulls in all
   std::vector<Dims> extents_;
   Cursor cursor_;
   std::vector<uint64_t> addresses_ = {};  // empty: the boxes come through the ring

@@ -1,76 +1,70 @@
 // What only a trial can tell: what a look into a peer's process costs.
 #include <algorithm>
 #include <chrono>
-#include <functional>
+#include <vector>
 
+#include "shm/copy.h"
 #include "shm/group.h"
+#include "shm/vm_read.h"
 
 namespace shardway::shm {
 namespace {
 
-constexpr int kTrials = 5;
+constexpr int kTrials = 8;
 
-// Bytes of every rank to the rank before it, and back around.
-Part trial_part(int64_t rank, int64_t size, const std::vector<std::byte>& input,
-                std::vector<std::byte>& output) {
-  const Dims whole = one_dim(static_cast<int64_t>(input.size()));
-  Part part{.element_bytes = 1};
-  part.input = {.data = input.data(), .shape = whole, .strides = one_dim(1)};
-  part.output = output.data();
-  part.output_strides = one_dim(1);
-  part.pushes.push_back({.peer = (rank + size - 1) % size, .from = one_dim(0), .extent = whole});
-  part.pulls.push_back({.peer = (rank + 1) % size, .from = one_dim(0), .to = one_dim(0), .extent = whole});
-  return part;
-}
-
-int64_t time_of(const std::function<void()>& call) {
-  const auto start = std::chrono::steady_clock::now();
-  call();
-  return (std::chrono::steady_clock::now() - start).count();
+// Of a trial at its best: other work on the machine only ever adds to a time.
+template <class Call>
+int64_t best_time_of(Call&& call) {
+  int64_t best = INT64_MAX;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    best = std::min<int64_t>(best, (std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
 }
 
 }  // namespace
 
 void Group::choose_ways(const std::optional<Ways>& given) {
-  const bool can_read_processes = ways_.can_read_processes;
-  ways_ = given.value_or(Ways{});
-  ways_.inline_bytes = std::min(ways_.inline_bytes, kInlineBytes);
-  ways_.can_read_processes = can_read_processes;
-  if (!can_read_processes) ways_.address_from_bytes = INT64_MAX;
-  // Ranks that take turns on a core cannot be timed, and share its cache.
-  if (given || size() == 1 || !waiting_->options().spins) return;
-  if (can_read_processes) tune_address();
+  Ways& ways = desk_.ways;
+  const bool can_read_processes = ways.can_read_processes;
+  ways = given.value_or(Ways{});
+  ways.inline_bytes = std::min(ways.inline_bytes, kInlineBytes);
+  ways.can_read_processes = can_read_processes;
+  if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
+  // Ranks that take turns on a core cannot be timed.
+  if (!given && size() > 1 && can_read_processes && desk_.waiting->options().spins) tune_address();
 }
 
-// The best times of all ranks, added up: other work on the machine only ever adds to a time.
-std::vector<int64_t> Group::best_of_all(const std::vector<int64_t>& mine) {
-  std::vector<int64_t> all(mine.size() * static_cast<size_t>(size()));
-  gather_notes(std::as_bytes(std::span(mine)), reinterpret_cast<std::byte*>(all.data()),
-               static_cast<int64_t>(mine.size() * sizeof(int64_t)));
-  std::vector<int64_t> sums(mine.size(), 0);
-  for (size_t i = 0; i < all.size(); ++i) sums[i % mine.size()] += all[i];
-  return sums;
+// The numbers of all ranks, by rank.
+std::vector<int64_t> Group::numbers_of_all(int64_t mine) {
+  std::vector<int64_t> all(static_cast<size_t>(size()));
+  gather_notes(std::as_bytes(std::span(&mine, 1)), reinterpret_cast<std::byte*>(all.data()), sizeof(mine));
+  return all;
 }
 
-// From the least size at which it was faster on; the sizes above were not asked.
+// Sets two copies, into a ring of one's own and out of a peer's, against a look at a peer's memory: each by
+// itself, so that no rank's time has another's in it. From the least size at which the look is faster on.
 void Group::tune_address() {
-  for (const int64_t bytes : kAddressTrialBytes) {
-    const std::vector<std::byte> input(static_cast<size_t>(bytes));
-    std::vector<std::byte> output(input.size());
-    const Part part = trial_part(rank(), size(), input, output);
-    ways_.address_from_bytes = INT64_MAX;
-    for (int64_t staged = 0; staged < 2 * kRotationBytes; staged += bytes) run(part);  // every slot is warm
-    std::vector<int64_t> best(2, INT64_MAX / size());
-    for (int trial = 0; trial < kTrials; ++trial) {
-      for (const bool by_address : {false, true}) {
-        ways_.address_from_bytes = by_address ? bytes : INT64_MAX;
-        int64_t& least = best[by_address ? 1 : 0];
-        least = std::min(least, time_of([&] { run(part); }));
-      }
+  const int64_t peer = (rank() + 1) % size();
+  const Waiting& waiting = *desk_.waiting;
+  const BoardPlan& plan = waiting.own().plan();
+  for (const int64_t bytes : {std::min(kLeastAddressBytes, plan.ring_bytes()), plan.ring_bytes()}) {
+    std::vector<std::byte> memory(static_cast<size_t>(bytes));
+    const auto addresses = numbers_of_all(static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data())));
+    const auto address = static_cast<uint64_t>(addresses[static_cast<size_t>(peer)]);
+    const int64_t staged =
+        best_time_of([&] { copy_bytes(waiting.own().slot(peer, 0), memory.data(), bytes); }) +
+        best_time_of([&] { copy_bytes(memory.data(), waiting.board(peer).slot(rank(), 0), bytes); });
+    const int64_t looked_at =
+        best_time_of([&] { vm_read(waiting.peer(peer).pid(), address, memory.data(), bytes); });
+    int64_t gain = 0;  // of all ranks, by a tenth at least
+    for (const int64_t theirs : numbers_of_all(staged * 9 / 10 - looked_at)) gain += theirs;
+    if (gain > 0) {
+      desk_.ways.address_from_bytes = bytes;
+      return;
     }
-    const std::vector<int64_t> sums = best_of_all(best);
-    ways_.address_from_bytes = sums[1] < sums[0] * 9 / 10 ? bytes : INT64_MAX;
-    if (ways_.address_from_bytes == bytes) return;
   }
 }
 

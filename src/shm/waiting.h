@@ -50,11 +50,12 @@ class Waiting {
     while (!ready()) patience.step(ready);
   }
 
-  // The same where each of several peers has to do something, in whatever order.
-  template <class Ready>
-  void until_any(std::vector<int64_t> peers, Ready&& ready) {
+  // The same where each of several peers has to do something, in whatever order. `peers` is asked for them
+  // when it takes long.
+  template <class Peers, class Ready>
+  void until_any(Peers&& peers, Ready&& ready) {
     if (spun(ready)) return;
-    Patience patience(*this, std::move(peers), kShortNap);
+    Patience patience(*this, peers(), kShortNap);
     while (!ready()) patience.step(ready);
   }
 

@@ -94,7 +94,6 @@ ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
   }
   add_pulls(route);
   if (!is_known(known, route.rank)) {  // else its input is on every rank already
-    part_.pushes.reserve(route.pushes.size());
     for (const Move& push : route.pushes)
       part_.pushes.push_back({.peer = push.peer, .from = push.mine.offset, .extent = push.mine.extent});
   }
@@ -107,7 +106,6 @@ ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
 }
 
 void ShmPart::add_pulls(const Route& route) {
-  part_.pulls.reserve(route.pulls.size());
   for (const Move& pull : route.pulls) {
     const shm::Input& here = here_[static_cast<size_t>(pull.peer)];
     const bool is_here = here.data != nullptr || pull.peer == route.rank;
