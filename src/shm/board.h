@@ -154,19 +154,23 @@ class Board {
   BoardPlan plan_{1};
 };
 
-// Where the owner of a board puts what rides with a header: one behind the other, and around. The payload
-// before may still be read; the one before that is not.
+// Where the owner of a board puts what rides with the header of a collective: small payloads in two places by
+// turns, which stay in the cache; others one behind the other, and around. The payload before may still be
+// read; the one before that is not.
 class Payloads {
  public:
-  int64_t place(const Board& board, int64_t bytes) {
-    if (next_ + bytes > board.plan().payload_bytes()) next_ = 0;
+  int64_t place(const Board& board, uint64_t number, int64_t bytes) {
+    if (bytes <= kNearBytes) return static_cast<int64_t>(number % 2) * kNearBytes;
+    if (next_ + bytes > board.plan().payload_bytes()) next_ = kFirst;
     const int64_t offset = next_;
     next_ += (bytes + 63) / 64 * 64;
     return offset;
   }
 
  private:
-  int64_t next_ = 0;
+  static constexpr int64_t kFirst = 2 * kNearBytes;
+
+  int64_t next_ = kFirst;
 };
 
 // How an Ended looks in a word.

@@ -99,7 +99,7 @@ int64_t FlatCall::pack() {
     end = std::max(end, send.begin + send.bytes);
   }
   const Board& board = waiting_.own();
-  const int64_t offset = desk_.payloads.place(board, end - begin);
+  const int64_t offset = desk_.payloads.place(board, number_, end - begin);
   copy_bytes(board.payload(offset), flat_.input + begin, end - begin);
   return offset - begin;
 }

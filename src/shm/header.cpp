@@ -29,8 +29,8 @@ Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
   return bytes_in_memory >= desk.ways.address_from_bytes && has_runs(part) ? Path::address : Path::staged;
 }
 
-int64_t base_of(Path path, Desk& desk, const Input& input, int64_t packed_bytes) {
-  if (path == Path::packed) return desk.payloads.place(desk.waiting->own(), packed_bytes);
+int64_t base_of(Path path, Desk& desk, uint64_t number, const Input& input, int64_t packed_bytes) {
+  if (path == Path::packed) return desk.payloads.place(desk.waiting->own(), number, packed_bytes);
   if (path == Path::arena) return desk.arena->offset_of(input.data);
   return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
 }
@@ -117,7 +117,7 @@ Path publish(Desk& desk, uint64_t number, const Part& part) {
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
   const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
-  header.base = base_of(header.path, desk, input, packed_bytes);
+  header.base = base_of(header.path, desk, number, input, packed_bytes);
   header.span_bytes = bytes_in_memory;
   header.note_bytes = 0;
   const bool is_packed = header.path == Path::packed;
@@ -141,7 +141,7 @@ void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note) 
   header.dims = 0;
   header.is_listed = 0;
   header.note_bytes = static_cast<int64_t>(note.size());
-  header.base = desk.payloads.place(waiting.own(), header.note_bytes);
+  header.base = desk.payloads.place(waiting.own(), number, header.note_bytes);
   copy_bytes(waiting.own().payload(header.base), note.data(), header.note_bytes);
   enter(waiting, number);
 }

@@ -18,6 +18,9 @@ inline constexpr int64_t kInlineBytes = 64 << 10;
 // share cores the wait for the readers costs more than the copy.
 inline constexpr int64_t kArenaFromBytes = 1 << 10;
 
+// Payloads up to this many bytes are written to the same two places again and again.
+inline constexpr int64_t kNearBytes = 2 << 10;
+
 // What a caller may send instead of an input: the checks of the layer above.
 inline constexpr int64_t kNoteBytes = 32 << 10;
 
