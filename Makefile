@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
+.PHONY: help demo test soak lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -22,6 +22,10 @@ test: everything  ## build all; run the C++ and Python tests, the examples among
 	@ctest --test-dir $(BUILD) --output-on-failure
 	@echo "== Python tests and examples"
 	@$(PYTHON) -m pytest -q tests
+
+soak: library  ## random collectives in shared memory for ten minutes, every result checked, nothing may grow
+	@scripts/setup test
+	@$(PYTHON) -m tests.soak
 
 lint:  ## check format, types, names and common mistakes
 	@scripts/setup lint
