@@ -137,12 +137,6 @@ Femtoseconds Ground::floor_of(const Node& before, const Node& after) {
   return floors_[network_of(before, after)].floor_of_step(exchange_of(before, after));
 }
 
-std::optional<Femtoseconds> Ground::sample_of(const Node& before, const Node& after) {
-  PriceList& prices = prices_[network_of(before, after)];
-  if (!prices.has_sample()) return std::nullopt;
-  return prices.sample_of_exchange(exchange_of(before, after));
-}
-
 Femtoseconds Ground::floor_of_all_reduce(const Node& before, const Node& after) const {
   return floors_[network_of(before, after)].floor_of_all_reduce(
       terrain(before.is_on_target_mesh), before.state, before.partial & ~after.partial);

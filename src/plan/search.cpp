@@ -41,7 +41,7 @@ class Search {
         const bool is_current = label.steps == entry.steps &&
                                 label.cost + floor_to_target(entry.after) == entry.floor && !label.is_left;
         if (is_current) leave(entry.after);
-      } else if (!is_put_back(entry)) {
+      } else {
         price(entry);
       }
     }
@@ -65,7 +65,6 @@ class Search {
     size_t before = kNone;
     size_t after = 0;
     bool is_all_reduce = false;
-    bool is_sampled = false;
 
     bool operator<(const Entry& other) const {  // of a queue whose top is the largest
       const auto key = [](const Entry& e) {
@@ -167,19 +166,6 @@ class Search {
     const Femtoseconds there = here + floor_to_target(after);
     if (is_beaten(there, steps)) return;
     queue_.push({there, steps, before, after, is_all_reduce});
-  }
-
-  // Where there are many ranks, some are priced first: an edge that is too dear for them waits, or is
-  // dropped.
-  bool is_put_back(const Entry& entry) {
-    if (entry.is_sampled || entry.is_all_reduce) return false;
-    const auto sample = ground_.sample_of(numbering_.node(entry.before), numbering_.node(entry.after));
-    if (!sample) return false;
-    Entry again = entry;
-    again.is_sampled = true;
-    again.floor = std::max(entry.floor, labels_[entry.before].cost + *sample + floor_to_target(entry.after));
-    if (!is_beaten(again.floor, again.steps)) queue_.push(again);
-    return true;
   }
 
   void price(const Entry& entry) {

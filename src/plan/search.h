@@ -70,8 +70,6 @@ class Ground {
   Femtoseconds rough_floor_of(const Node& before, const Node& after) const;
   Femtoseconds floor_of(const Node& before, const Node& after);
   Femtoseconds floor_of_all_reduce(const Node& before, const Node& after) const;
-  // The price of some ranks, where there are many; nothing where all are priced as quickly.
-  std::optional<Femtoseconds> sample_of(const Node& before, const Node& after);
   Femtoseconds rough_floor_to_target(const Node& node);
   Femtoseconds floor_to_target(const Node& node);
 
