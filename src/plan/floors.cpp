@@ -17,6 +17,12 @@ double most_from_one(const Exchange& exchange) {
   return most;
 }
 
+double elements_of(const Terrain& terrain) {
+  double elements = 1;
+  for (const int64_t length : terrain.shape()) elements *= static_cast<double>(length);
+  return elements;
+}
+
 double peers_for(double elements, double most_from_one) {
   return elements <= 0 ? 0 : std::ceil(elements / most_from_one);
 }
@@ -55,17 +61,22 @@ Femtoseconds Floors::floor_of(const Received& received) const { return rounded_d
 
 // A rank that needs what began on `origins` other ranks: in steps with k1, k2, … peers at most, it can have
 // heard of (1 + k1)(1 + k2)… ranks, itself among them.
-Femtoseconds Floors::floor_of_reach(double origins) {
+double Floors::us_of_reach(double origins) {
   const auto index = static_cast<size_t>(origins);
-  if (reach_floors_.size() <= index) reach_floors_.resize(index + 1, -1);
-  Femtoseconds& known = reach_floors_[index];
+  if (reach_us_.size() <= index) reach_us_.resize(index + 1, -1);
+  double& known = reach_us_[index];
   if (known >= 0) return known;
   double least_us = network_.base_us() + origins * inside_.latency_us;
   for (double steps = 2; steps <= 12; ++steps) {
     const double peers = std::max(1.0, std::pow(origins + 1, 1 / steps) - 1);
     least_us = std::min(least_us, steps * (network_.base_us() + peers * inside_.latency_us));
   }
-  return known = rounded_down(least_us);
+  return known = least_us;
+}
+
+// In the steps of a path, one rank receives so many elements, of what began on so many others.
+Femtoseconds Floors::floor_of_one(double elements, double origins) {
+  return rounded_down(us_of_reach(origins) + us_for(elements * item_, inside_));
 }
 
 // The largest box, of which its rank holds no more than any other can.
@@ -76,15 +87,16 @@ Femtoseconds Floors::rough_floor_of_step(const Exchange& exchange) const {
   return missing <= 0 ? 0 : floor_of({.inside = missing, .peers_inside = peers_for(missing, most)});
 }
 
-Femtoseconds Floors::rough_floor_of_path(const Exchange& exchange) {
+Femtoseconds Floors::rough_floor_of_path(const Exchange& exchange, double stays) {
   const double most = most_from_one(exchange);
   const double largest = exchange.receivers.largest_volume(exchange.to);
   const double addends = exchange.senders.ranks_along(exchange.resolved);
   const double received = addends > 1 ? largest : largest - most;
   if (received <= 0) return 0;
-  return std::max(
-      floor_of({.inside = received, .peers_inside = 1}),
-      floor_of_reach(addends > 1 ? addends * peers_for(largest, most) - 1 : peers_for(received, most)));
+  if (addends == 1) return floor_of_one(received, peers_for(received, most));
+  const double elements = elements_of(exchange.receivers);
+  return std::max(floor_of_one(received, addends * peers_for(largest, most) - 1),
+                  floor_of_mean(exchange, addends, stays, elements));
 }
 
 Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
@@ -134,8 +146,7 @@ Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
     most_missing = std::max(most_missing, here.volumes[sample_.empty() ? i : sample_[i]] - held_[i]);
   }
   if (most_missing == 0) return 0;
-  Femtoseconds highest = std::max(floor_of({.inside = most_missing, .peers_inside = 1}),
-                                  floor_of_reach(peers_for(most_missing, most_from_one(exchange))));
+  Femtoseconds highest = floor_of_one(most_missing, peers_for(most_missing, most_from_one(exchange)));
   if (!has_border_) return highest;
   // The ranks of a host share what comes over its border: the busiest costs no less than their mean.
   const auto block = static_cast<size_t>(network_.host_block());
@@ -159,31 +170,34 @@ Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
 // hosts and the messages over their borders.
 Femtoseconds Floors::floor_of_sums(const Exchange& exchange, double addends, double stays) {
   const double largest = exchange.receivers.largest_volume(exchange.to);
-  double elements = stays;
-  for (const int64_t length : exchange.receivers.shape()) elements *= static_cast<double>(length);
-  if (elements == 0) return 0;
-  const double in_all = elements * (addends - 2) + exchange.receivers.bounds(exchange.to).total_volume +
-                        elements - stays * elements_at_home(exchange);
+  if (largest == 0) return 0;
+  return std::max(floor_of_mean(exchange, addends, stays, elements_at_home(exchange)),
+                  floor_of_one(largest, addends * peers_for(largest, most_from_one(exchange)) - 1));
+}
+
+Femtoseconds Floors::floor_of_mean(const Exchange& exchange, double addends, double stays, double at_home) {
+  const Terrain& receivers = exchange.receivers;
+  const double elements = stays * elements_of(receivers);
+  const double in_all =
+      elements * (addends - 2) + receivers.total_volume(exchange.to) + elements - stays * at_home;
   double over_border = 0;
   const double hosts = has_border_ ? hosts_along(exchange.senders, exchange.resolved) : 1;
   if (hosts > 1) {
     // Of the mesh dims that the target does not cut, an addend's own hold every element on each coordinate.
-    const double holding =
-        hosts_along(exchange.receivers, exchange.resolved & ~exchange.receivers.state(exchange.to).sharded);
+    const double holding = hosts_along(receivers, exchange.resolved & ~receivers.state(exchange.to).sharded);
     over_border = elements * (hosts + holding - 2);
   }
   const auto ranks = static_cast<double>(network_.ranks());
-  const Femtoseconds mean =
-      floor_of({.inside = std::max(0.0, in_all - over_border) / ranks, .over_border = over_border / ranks});
-  const Femtoseconds worst = floor_of({.inside = largest, .peers_inside = 1});
-  return std::max({mean, worst, floor_of_reach(addends * peers_for(largest, most_from_one(exchange)) - 1)});
+  const double us =
+      us_of({.inside = std::max(0.0, in_all - over_border) / ranks, .over_border = over_border / ranks});
+  const double further_us = us_of_reach(addends - 1) - network_.base_us();
+  return rounded_down(us + receivers.filled(exchange.to) / ranks * further_us);
 }
 
 // The elements that some rank holds before and after; every rank that does counts them once for each
 // coordinate of the dims that cut in neither.
 double Floors::elements_at_home(const Exchange& exchange) {
-  double elements = 1;
-  for (const int64_t length : exchange.receivers.shape()) elements *= static_cast<double>(length);
+  const double elements = elements_of(exchange.receivers);
   if (!network_.is_one_mesh() || !sample_.empty()) return elements;
   find_held(exchange);
   const DimMask cutting =

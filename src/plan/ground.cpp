@@ -142,8 +142,11 @@ Femtoseconds Ground::floor_of_all_reduce(const Node& before, const Node& after) 
       terrain(before.is_on_target_mesh), before.state, before.partial & ~after.partial);
 }
 
-Femtoseconds Ground::rough_floor_to_target(const Node& node) {
-  return floors_[network_of(node, target_)].rough_floor_of_path(exchange_of(node, target_));
+Femtoseconds Ground::rough_floor_of_path(const Node& before, const Node& after) {
+  if (only_cuts(before, after)) return 0;
+  const double stays = terrain_->ranks_along(after.partial);
+  return std::max(least_,
+                  floors_[network_of(before, after)].rough_floor_of_path(exchange_of(before, after), stays));
 }
 
 Femtoseconds Ground::floor_to_target(const Node& node) {

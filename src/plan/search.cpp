@@ -36,11 +36,12 @@ class Search {
     while (!queue_.empty() && !is_beaten(queue_.top().floor, queue_.top().steps)) {
       const Entry entry = queue_.top();
       queue_.pop();
-      if (entry.before == kNone) {
+      raise(places_[entry.after], Place::Floor::deep);
+      if (entry.cost + places_[entry.after].floor > entry.floor) {
+        put(entry);
+      } else if (entry.before == kNone) {
         const Label& label = labels_[entry.after];
-        const bool is_current = label.steps == entry.steps &&
-                                label.cost + floor_to_target(entry.after) == entry.floor && !label.is_left;
-        if (is_current) leave(entry.after);
+        if (label.steps == entry.steps && label.cost == entry.cost && !label.is_left) leave(entry.after);
       } else {
         price(entry);
       }
@@ -60,7 +61,8 @@ class Search {
 
   // An edge to be priced, or with no `before` a node to be left.
   struct Entry {
-    Femtoseconds floor = 0;
+    Femtoseconds floor = 0;  // of a path to the target
+    Femtoseconds cost = 0;   // of it, up to `after`
     int64_t steps = 0;
     size_t before = kNone;
     size_t after = 0;
@@ -81,7 +83,7 @@ class Search {
 
   // A node and what at least lies between it and the target. The floor is raised when first needed.
   struct Place {
-    enum class Floor : uint8_t { least, rough, full };
+    enum class Floor : uint8_t { least, rough, full, deep };
 
     Node node = {};
     bool exists = false;
@@ -93,7 +95,7 @@ class Search {
     Place place{.node = numbering_.node(number)};
     place.exists = numbering_.exists(place.node);
     if (number == target_) {
-      place.kind = Place::Floor::full;
+      place.kind = Place::Floor::deep;
     } else if (place.exists && !ground_.only_cuts(place.node, ground_.target())) {
       place.floor = ground_.least();
     }
@@ -102,15 +104,46 @@ class Search {
 
   void raise(Place& place, Place::Floor kind) {
     if (place.kind >= kind) return;
-    const Femtoseconds floor = kind == Place::Floor::rough ? ground_.rough_floor_to_target(place.node)
-                                                           : ground_.floor_to_target(place.node);
+    Femtoseconds floor = 0;
+    if (kind == Place::Floor::rough) floor = ground_.rough_floor_of_path(place.node, ground_.target());
+    if (kind == Place::Floor::full) floor = ground_.floor_to_target(place.node);
+    if (kind == Place::Floor::deep) floor = floor_by_last_step(place.node);
     place.floor = std::max(place.floor, floor);
     place.kind = kind;
   }
 
-  Femtoseconds floor_to_target(size_t number) {
-    raise(places_[number], Place::Floor::full);
-    return places_[number].floor;
+  // The last step of a path, from each node to the target: what it costs at least, the cheapest first.
+  struct LastStep {
+    Femtoseconds floor = 0;
+    Node before = {};
+  };
+
+  void find_last_steps() {
+    for (const Place& place : places_) {
+      if (!place.exists || !ground_.leads(place.node, ground_.target())) continue;
+      LastStep last{.floor = ground_.floor_of(place.node, ground_.target()), .before = place.node};
+      if (Ground::combines_in_place(place.node, ground_.target()))
+        last.floor = std::min(last.floor, ground_.floor_of_all_reduce(place.node, ground_.target()));
+      last_steps_.push_back(last);
+    }
+    std::sort(last_steps_.begin(), last_steps_.end(),
+              [](const LastStep& a, const LastStep& b) { return a.floor < b.floor; });
+  }
+
+  // Of all paths, by the node before the target: what leads there and the last step have busiest ranks of
+  // their own.
+  Femtoseconds floor_by_last_step(const Node& node) {
+    if (last_steps_.empty()) find_last_steps();
+    Femtoseconds least = kNever;
+    for (const LastStep& last : last_steps_) {
+      if (last.floor >= least) break;
+      if (last.before == node) {
+        least = last.floor;
+      } else if (ground_.leads(node, last.before)) {
+        least = std::min(least, last.floor + ground_.rough_floor_of_path(node, last.before));
+      }
+    }
+    return least;
   }
 
   void leave(size_t number) {
@@ -163,9 +196,14 @@ class Search {
     const Femtoseconds here = label.cost + floor;
     if (here > labels_[after].cost) return;
     const int64_t steps = label.steps + (after == target_ ? 1 : 2);
-    const Femtoseconds there = here + floor_to_target(after);
-    if (is_beaten(there, steps)) return;
-    queue_.push({there, steps, before, after, is_all_reduce});
+    raise(places_[after], Place::Floor::full);
+    put({.cost = here, .steps = steps, .before = before, .after = after, .is_all_reduce = is_all_reduce});
+  }
+
+  void put(Entry entry) {
+    entry.floor = entry.cost + places_[entry.after].floor;
+    const int64_t steps = entry.steps + (entry.before == kNone ? 1 : 0);
+    if (!is_beaten(entry.floor, steps)) queue_.push(entry);
   }
 
   void price(const Entry& entry) {
@@ -184,9 +222,7 @@ class Search {
     if (!is_better(label, entry.after)) return;
     labels_[entry.after] = label;
     if (entry.after == target_) return;
-    const Femtoseconds floor = label.cost + floor_to_target(entry.after);
-    const int64_t steps = label.steps + 1;
-    if (!is_beaten(floor, steps)) queue_.push({floor, label.steps, kNone, entry.after, false});
+    put({.cost = label.cost, .steps = label.steps, .after = entry.after});
   }
 
   bool is_better(const Label& label, size_t number) const {
@@ -254,6 +290,7 @@ class Search {
   size_t source_;
   size_t target_;
   std::priority_queue<Entry> queue_;
+  std::vector<LastStep> last_steps_;
   std::vector<Label> complete_;
   size_t priced_ = 0;
 };

@@ -70,7 +70,7 @@ class Ground {
   Femtoseconds rough_floor_of(const Node& before, const Node& after) const;
   Femtoseconds floor_of(const Node& before, const Node& after);
   Femtoseconds floor_of_all_reduce(const Node& before, const Node& after) const;
-  Femtoseconds rough_floor_to_target(const Node& node);
+  Femtoseconds rough_floor_of_path(const Node& before, const Node& after);
   Femtoseconds floor_to_target(const Node& node);
 
   // The worst rank's memory in a step: the plan's input, the step's own input and output, and staging.

@@ -112,6 +112,7 @@ Terrain::Terrain(const Layout& from, const Layout& to, const Mesh& mesh)
     enumerate_near(from, to);
   }
   find_longest();
+  find_filled();
   bounds_.resize(states_.size());
 }
 

@@ -1,11 +1,43 @@
 // What every rank, and every block of ranks, holds in a state.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "plan/terrain.h"
 
 namespace shardway {
+namespace {
+
+// How many parts are not empty when the cuts from some depth on split an interval of this length.
+int64_t filled_parts(const std::vector<Cut>& cuts, int64_t length, size_t depth = 0) {
+  if (length == 0) return 0;
+  if (depth == cuts.size()) return 1;
+  const Cut& cut = cuts[depth];
+  if (!cut.bounds.empty()) {
+    int64_t filled = 0;
+    for (int64_t i = 0; i < cut.parts; ++i)
+      filled += filled_parts(cuts, cut.part({0, length}, i).length(), depth + 1);
+    return filled;
+  }
+  const int64_t step = (length + cut.parts - 1) / cut.parts;
+  return length / step * filled_parts(cuts, step, depth + 1) + filled_parts(cuts, length % step, depth + 1);
+}
+
+}  // namespace
+
+void Terrain::find_filled() {
+  for (size_t index = 0; index < states_.size(); ++index) {
+    double filled = static_cast<double>(positions_) / ranks_along(states_[index].sharded);
+    for (size_t d = 0; d < shape_.size(); ++d)
+      filled *= static_cast<double>(filled_parts(cuts_of(index, d), shape_[d]));
+    filled_.push_back(filled);
+  }
+}
+
+double Terrain::total_volume(size_t index) const {
+  double volume = static_cast<double>(positions_) / ranks_along(states_[index].sharded);
+  for (const int64_t length : shape_) volume *= static_cast<double>(length);
+  return volume;
+}
 
 void Terrain::find_longest() {
   longest_.assign(states_.size() * shape_.size(), 0);
@@ -91,7 +123,7 @@ Reach Terrain::compute_reach(size_t index, size_t block, size_t number) const {
 
 double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b) {
   double common = 1;
-  for (size_t d = 0; d < a.tensor_dims(); ++d) {
+  for (size_t d = 0; d < a.tensor_dims; ++d) {
     const double begin = std::max(a.begin_of(d)[at_a], b.begin_of(d)[at_b]);
     const double end = std::min(a.end_of(d)[at_a], b.end_of(d)[at_b]);
     common *= std::max(0.0, end - begin);
@@ -118,7 +150,7 @@ double common_volume(const Reach& a, const Reach& b) {
 }
 
 Bounds Terrain::compute(const State& state) const {
-  Bounds bounds{.positions = positions_};
+  Bounds bounds{.positions = positions_, .tensor_dims = shape_.size()};
   bounds.begins.assign(shape_.size() * positions_, 0);
   bounds.ends.resize(shape_.size() * positions_);
   bounds.volumes.assign(positions_, 1);
@@ -141,7 +173,6 @@ Bounds Terrain::compute(const State& state) const {
     }
     for (size_t p = 0; p < positions_; ++p) bounds.volumes[p] *= end[p] - begin[p];
   }
-  bounds.total_volume = std::accumulate(bounds.volumes.begin(), bounds.volumes.end(), 0.0);
   return bounds;
 }
 
