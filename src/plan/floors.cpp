@@ -146,21 +146,27 @@ Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
     most_missing = std::max(most_missing, here.volumes[sample_.empty() ? i : sample_[i]] - held_[i]);
   }
   if (most_missing == 0) return 0;
-  Femtoseconds highest = floor_of_one(most_missing, peers_for(most_missing, most_from_one(exchange)));
+  const double most = most_from_one(exchange);
+  Femtoseconds highest = floor_of_one(most_missing, peers_for(most_missing, most));
   if (!has_border_) return highest;
   // The ranks of a host share what comes over its border: the busiest costs no less than their mean.
   const auto block = static_cast<size_t>(network_.host_block());
   const auto ranks = static_cast<double>(block);
   for (size_t host = 0; host < hosts_looked_at(here.positions); ++host) {
     double in_all = 0;
-    for (size_t r = host * block; r < (host + 1) * block; ++r)
-      in_all += here.volumes[r] - held_at(exchange, r);
+    double reach_us = 0;
+    for (size_t r = host * block; r < (host + 1) * block; ++r) {
+      const double missing = here.volumes[r] - held_at(exchange, r);
+      in_all += missing;
+      reach_us += std::max(network_.base_us(), us_of_reach(peers_for(missing, most)));
+    }
     if (in_all == 0) continue;
     const Reach& wanted = exchange.receivers.reach(exchange.to, block, host);
     const double over_border =
         wanted.volume - common_volume(exchange.senders.reach(exchange.from, block, host), wanted);
-    highest = std::max(highest, floor_of({.inside = std::max(0.0, in_all - over_border) / ranks,
-                                          .over_border = over_border / ranks}));
+    const double us =
+        us_of({.inside = std::max(0.0, in_all - over_border) / ranks, .over_border = over_border / ranks});
+    highest = std::max(highest, rounded_down(us + reach_us / ranks - network_.base_us()));
   }
   return highest;
 }

@@ -149,9 +149,9 @@ Femtoseconds Ground::rough_floor_of_path(const Node& before, const Node& after) 
                   floors_[network_of(before, after)].rough_floor_of_path(exchange_of(before, after), stays));
 }
 
-Femtoseconds Ground::floor_to_target(const Node& node) {
-  const double stays = terrain_->ranks_along(target_.partial);
-  return floors_[network_of(node, target_)].floor_of_path(exchange_of(node, target_), stays);
+Femtoseconds Ground::floor_of_path(const Node& before, const Node& after) {
+  const double stays = terrain_->ranks_along(after.partial);
+  return floors_[network_of(before, after)].floor_of_path(exchange_of(before, after), stays);
 }
 
 int64_t Ground::peak_bytes_of(const Node& before, const Node& after, bool is_all_reduce) const {

@@ -36,7 +36,7 @@ class Search {
     while (!queue_.empty() && !is_beaten(queue_.top().floor, queue_.top().steps)) {
       const Entry entry = queue_.top();
       queue_.pop();
-      raise(places_[entry.after], Place::Floor::deep);
+      if (ground_.is_dear()) raise(places_[entry.after], Place::Floor::deep);
       if (entry.cost + places_[entry.after].floor > entry.floor) {
         put(entry);
       } else if (entry.before == kNone) {
@@ -106,7 +106,7 @@ class Search {
     if (place.kind >= kind) return;
     Femtoseconds floor = 0;
     if (kind == Place::Floor::rough) floor = ground_.rough_floor_of_path(place.node, ground_.target());
-    if (kind == Place::Floor::full) floor = ground_.floor_to_target(place.node);
+    if (kind == Place::Floor::full) floor = ground_.floor_of_path(place.node, ground_.target());
     if (kind == Place::Floor::deep) floor = floor_by_last_step(place.node);
     place.floor = std::max(place.floor, floor);
     place.kind = kind;
@@ -140,7 +140,10 @@ class Search {
       if (last.before == node) {
         least = last.floor;
       } else if (ground_.leads(node, last.before)) {
-        least = std::min(least, last.floor + ground_.rough_floor_of_path(node, last.before));
+        Femtoseconds before = ground_.rough_floor_of_path(node, last.before);
+        if (last.floor + before >= least) continue;
+        before = std::max(before, ground_.floor_of_path(node, last.before));
+        least = std::min(least, last.floor + before);
       }
     }
     return least;
