@@ -6,8 +6,6 @@
 namespace shardway {
 namespace {
 
-constexpr size_t kFewRanks = 64;
-
 // The most that one rank of the source can hold of one box of the target.
 double most_from_one(const Exchange& exchange) {
   const double* there = exchange.senders.longest(exchange.from);
@@ -40,11 +38,15 @@ Floors::Floors(const Network& network, int64_t item_bytes)
                 border.gib_per_s <= inside.gib_per_s;
   inside_ = has_border_ ? inside : network.quickest();
   least_ = rounded_down(inside_.latency_us + network.base_us());
-  if (!network.is_one_mesh() || network.ranks() <= kFewRanks) return;
-  // Evenly, and at an odd stride, so that all coordinates differ.
-  for (size_t i = 0; i < kFewRanks; ++i)
-    sample_.push_back((i * (network.ranks() / kFewRanks + 1)) % network.ranks());
-  sample_.push_back(network.ranks() - 1);
+}
+
+// Of all ranks, or of a sample.
+const Bounds& Floors::looked_at(const Terrain& terrain, size_t state) const {
+  return has_sample(terrain) ? terrain.sampled(state) : terrain.bounds(state);
+}
+
+bool Floors::has_sample(const Terrain& terrain) const {
+  return network_.is_one_mesh() && !terrain.sample().empty();
 }
 
 double Floors::us_of(const Received& received) const {
@@ -100,7 +102,7 @@ Femtoseconds Floors::rough_floor_of_path(const Exchange& exchange, double stays)
 }
 
 Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  const Bounds& here = looked_at(exchange.receivers, exchange.to);
   const double addends = exchange.senders.ranks_along(exchange.resolved);
   const double addends_inside =
       has_border_ ? addends / hosts_along(exchange.senders, exchange.resolved) : addends;
@@ -109,13 +111,15 @@ Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
   double highest_us = 0;
   double missing_most = 0;
   for (size_t i = 0; i < held_.size(); ++i) {
-    const size_t r = sample_.empty() ? i : sample_[i];
-    const double missing = addends * here.volumes[r] - held_[i];
+    const double missing = addends * here.volumes[i] - held_[i];
     if (missing <= 0 || (!has_border_ && missing <= missing_most)) continue;
     missing_most = missing;
-    const double over_border =
-        has_border_ ? std::max(0.0, addends * here.volumes[r] - addends_inside * held_by_host(exchange, r))
-                    : 0;
+    double over_border = 0;
+    if (has_border_) {
+      const size_t position = has_sample(exchange.receivers) ? exchange.receivers.sample()[i] : i;
+      over_border =
+          std::max(0.0, addends * here.volumes[i] - addends_inside * held_by_host(exchange, position));
+    }
     const double inside = missing - over_border;
     highest_us = std::max(highest_us, us_of({.inside = inside,
                                              .over_border = over_border,
@@ -139,19 +143,23 @@ Femtoseconds Floors::floor_of_path(const Exchange& exchange, double stays) {
 }
 
 Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  const Bounds& wanted = looked_at(exchange.receivers, exchange.to);
   find_held(exchange);
   double most_missing = 0;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    most_missing = std::max(most_missing, here.volumes[sample_.empty() ? i : sample_[i]] - held_[i]);
-  }
+  for (size_t i = 0; i < held_.size(); ++i)
+    most_missing = std::max(most_missing, wanted.volumes[i] - held_[i]);
   if (most_missing == 0) return 0;
+  const Femtoseconds highest = floor_of_one(most_missing, peers_for(most_missing, most_from_one(exchange)));
+  return has_border_ ? std::max(highest, floor_of_hosts(exchange)) : highest;
+}
+
+// The ranks of a host share what comes over its border: the busiest costs no less than their mean.
+Femtoseconds Floors::floor_of_hosts(const Exchange& exchange) {
+  const Bounds& here = exchange.receivers.bounds(exchange.to);
   const double most = most_from_one(exchange);
-  Femtoseconds highest = floor_of_one(most_missing, peers_for(most_missing, most));
-  if (!has_border_) return highest;
-  // The ranks of a host share what comes over its border: the busiest costs no less than their mean.
   const auto block = static_cast<size_t>(network_.host_block());
   const auto ranks = static_cast<double>(block);
+  Femtoseconds highest = 0;
   for (size_t host = 0; host < hosts_looked_at(here.positions); ++host) {
     double in_all = 0;
     double reach_us = 0;
@@ -204,7 +212,7 @@ Femtoseconds Floors::floor_of_mean(const Exchange& exchange, double addends, dou
 // coordinate of the dims that cut in neither.
 double Floors::elements_at_home(const Exchange& exchange) {
   const double elements = elements_of(exchange.receivers);
-  if (!network_.is_one_mesh() || !sample_.empty()) return elements;
+  if (!network_.is_one_mesh() || has_sample(exchange.receivers)) return elements;
   find_held(exchange);
   const DimMask cutting =
       exchange.senders.state(exchange.from).sharded | exchange.receivers.state(exchange.to).sharded;
@@ -214,11 +222,11 @@ double Floors::elements_at_home(const Exchange& exchange) {
 }
 
 void Floors::find_held(const Exchange& exchange) {
-  const Bounds& there = exchange.senders.bounds(exchange.from);
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
-  if (!network_.is_one_mesh() || !sample_.empty()) {
-    held_.resize(sample_.empty() ? here.positions : sample_.size());
-    for (size_t i = 0; i < held_.size(); ++i) held_[i] = held_at(exchange, sample_.empty() ? i : sample_[i]);
+  const Bounds& there = looked_at(exchange.senders, exchange.from);
+  const Bounds& here = looked_at(exchange.receivers, exchange.to);
+  if (!network_.is_one_mesh()) {
+    held_.resize(here.positions);
+    for (size_t r = 0; r < held_.size(); ++r) held_[r] = held_at(exchange, r);
     return;
   }
   held_.assign(here.positions, 1);

@@ -4,6 +4,7 @@
 #include <queue>
 #include <tuple>
 
+#include "plan/last_steps.h"
 #include "plan/numbering.h"
 
 namespace shardway {
@@ -20,6 +21,7 @@ class Search {
       : ground_(ground),
         max_bytes_(max_bytes),
         numbering_(ground),
+        last_steps_(ground, numbering_),
         labels_(numbering_.size()),
         source_(numbering_.number_of(ground.source())),
         target_(numbering_.number_of(ground.target())) {
@@ -107,46 +109,9 @@ class Search {
     Femtoseconds floor = 0;
     if (kind == Place::Floor::rough) floor = ground_.rough_floor_of_path(place.node, ground_.target());
     if (kind == Place::Floor::full) floor = ground_.floor_of_path(place.node, ground_.target());
-    if (kind == Place::Floor::deep) floor = floor_by_last_step(place.node);
+    if (kind == Place::Floor::deep) floor = last_steps_.floor_from(place.node);
     place.floor = std::max(place.floor, floor);
     place.kind = kind;
-  }
-
-  // The last step of a path, from each node to the target: what it costs at least, the cheapest first.
-  struct LastStep {
-    Femtoseconds floor = 0;
-    Node before = {};
-  };
-
-  void find_last_steps() {
-    for (const Place& place : places_) {
-      if (!place.exists || !ground_.leads(place.node, ground_.target())) continue;
-      LastStep last{.floor = ground_.floor_of(place.node, ground_.target()), .before = place.node};
-      if (Ground::combines_in_place(place.node, ground_.target()))
-        last.floor = std::min(last.floor, ground_.floor_of_all_reduce(place.node, ground_.target()));
-      last_steps_.push_back(last);
-    }
-    std::sort(last_steps_.begin(), last_steps_.end(),
-              [](const LastStep& a, const LastStep& b) { return a.floor < b.floor; });
-  }
-
-  // Of all paths, by the node before the target: what leads there and the last step have busiest ranks of
-  // their own.
-  Femtoseconds floor_by_last_step(const Node& node) {
-    if (last_steps_.empty()) find_last_steps();
-    Femtoseconds least = kNever;
-    for (const LastStep& last : last_steps_) {
-      if (last.floor >= least) break;
-      if (last.before == node) {
-        least = last.floor;
-      } else if (ground_.leads(node, last.before)) {
-        Femtoseconds before = ground_.rough_floor_of_path(node, last.before);
-        if (last.floor + before >= least) continue;
-        before = std::max(before, ground_.floor_of_path(node, last.before));
-        least = std::min(least, last.floor + before);
-      }
-    }
-    return least;
   }
 
   void leave(size_t number) {
@@ -288,12 +253,12 @@ class Search {
   Ground& ground_;
   std::optional<int64_t> max_bytes_;
   Numbering numbering_;
+  LastSteps last_steps_;
   std::vector<Label> labels_;
   std::vector<Place> places_;
   size_t source_;
   size_t target_;
   std::priority_queue<Entry> queue_;
-  std::vector<LastStep> last_steps_;
   std::vector<Label> complete_;
   size_t priced_ = 0;
 };

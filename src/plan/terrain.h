@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "plan/cuts.h"
@@ -90,6 +91,10 @@ class Terrain {
   const State& state(size_t index) const { return states_[index]; }
   const Bounds& bounds(size_t index) const;
 
+  // Where there are many ranks: some of them, in which all coordinates differ, and their boxes alone.
+  const std::vector<size_t>& sample() const { return sample_; }
+  const Bounds& sampled(size_t index) const;
+
   // The longest interval along each tensor dim, [tensor dim]. One rank has them all, since every mesh dim
   // cuts one tensor dim: its box is the largest.
   const double* longest(size_t index) const { return longest_.data() + index * shape_.size(); }
@@ -137,7 +142,7 @@ class Terrain {
   void find_longest();
   void find_filled();
   Cut cut_of(const State& state, size_t mesh_dim) const;
-  Bounds compute(const State& state) const;
+  Bounds compute(const State& state, std::span<const size_t> positions) const;
   Reach compute_reach(size_t index, size_t block, size_t number) const;
 
   std::vector<int64_t> shape_;
@@ -153,7 +158,10 @@ class Terrain {
   std::vector<double> largest_volumes_;
   std::vector<double> filled_;
   mutable std::map<DimMask, std::vector<uint32_t>> keys_;
+  std::vector<size_t> sample_;
+  std::vector<size_t> all_;  // positions
   mutable std::vector<std::unique_ptr<Bounds>> bounds_;
+  mutable std::vector<std::unique_ptr<Bounds>> sampled_;
   mutable std::map<size_t, std::vector<std::vector<std::unique_ptr<Reach>>>>
       reaches_;  // by block, [state][number]
 };
