@@ -31,7 +31,13 @@ std::vector<Pair> pairs() {
           {{s(0), s(1), s(2)}, {r, r, r}},
           {{r, r, s(0)}, {s(0), s(1), r}},
           {{s(0), s(0), s(0)}, {s(1), s(1), s(1)}},
-          {{p, p, p}, {r, r, r}}};
+          {{p, p, p}, {r, r, r}},
+          {{p, p, p}, {s(0), s(1), s(2)}},
+          {{p, p, s(0)}, {r, r, r}},
+          {{p, s(0), s(1)}, {r, r, r}},
+          {{s(0), s(0), s(0)}, {r, r, r}},
+          {{r, r, r}, {s(0), s(0), s(0)}},
+          {{s(2), s(0), s(0)}, {s(0), s(1), s(2)}}};
 }
 
 // Of the processor: nothing here waits.

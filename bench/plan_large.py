@@ -29,7 +29,7 @@ class LargePair:
 
 def measure() -> list[LargePair]:
     """One rank's route and a plan with the exact busiest rank, for some pairs of layouts. Layouts of the shape may
-    have been planned before."""
+    have been planned before, and memory of routes been used."""
     lines = subprocess.run([PROGRAM], check=True, capture_output=True, text=True).stdout.splitlines()
     found = [json.loads(line) for line in lines]
     return [
@@ -44,18 +44,18 @@ def show(pairs: list[LargePair]) -> None:
 
 
 def claims(pairs: list[LargePair]) -> list[Claim]:
-    """Of the median pair; the worst is said too."""
-    route, plan = statistics.median(p.route_us for p in pairs), statistics.median(p.plan_us for p in pairs)
+    """Of every pair."""
     slowest_route, slowest_plan = max(pairs, key=lambda p: p.route_us), max(pairs, key=lambda p: p.plan_us)
+    route, plan = statistics.median(p.route_us for p in pairs), statistics.median(p.plan_us for p in pairs)
     return [
         Claim(
-            f"one rank's route among 4,096 takes under {us_text(ROUTE_LIMIT_US)} in the median pair",
-            f"{us_text(route)}; at worst {us_text(slowest_route.route_us)} with {slowest_route.peers} peers",
-            route < ROUTE_LIMIT_US,
+            f"one rank's route among 4,096 takes under {us_text(ROUTE_LIMIT_US)} in each of {len(pairs)} pairs",
+            f"at worst {us_text(slowest_route.route_us)} with {slowest_route.peers} peers; median {us_text(route)}",
+            slowest_route.route_us < ROUTE_LIMIT_US,
         ),
         Claim(
-            f"a plan for 4,096 ranks takes under {us_text(PLAN_LIMIT_US)} in the median pair",
-            f"{us_text(plan)}; at worst {us_text(slowest_plan.plan_us)} ({slowest_plan.text()})",
-            plan < PLAN_LIMIT_US,
+            f"a plan for 4,096 ranks takes under {us_text(PLAN_LIMIT_US)} in each of {len(pairs)} pairs",
+            f"at worst {us_text(slowest_plan.plan_us)} ({slowest_plan.text()}); median {us_text(plan)}",
+            slowest_plan.plan_us < PLAN_LIMIT_US,
         ),
     ]

@@ -6,14 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "shardway/dims.h"
+#include "shardway/kept_memory.h"
+
 namespace shardway {
 
 // A half-open n-d interval: an offset and an extent per tensor dim.
 struct Box {
-  std::vector<int64_t> offset = {};
-  std::vector<int64_t> extent = {};
+  Dims offset = {};
+  Dims extent = {};
 
-  static Box whole(std::vector<int64_t> shape);
+  static Box whole(Dims shape);
 
   int64_t volume() const;
   bool operator==(const Box&) const = default;
@@ -41,6 +44,7 @@ struct Move {
 
   bool operator==(const Move&) const = default;
 };
+using Moves = std::vector<Move, KeptMemory<Move>>;
 
 // The collective that a route is, so that an engine with a native form of it can use that. `own` is none:
 // every rank moves its own boxes, and nobody communicates.
@@ -60,8 +64,8 @@ struct Route {
   int64_t size = 1;
   std::vector<int64_t> input_shape = {};
   std::vector<int64_t> output_shape = {};
-  std::vector<Move> pulls = {};
-  std::vector<Move> pushes = {};
+  Moves pulls = {};
+  Moves pushes = {};
   Op op = Op::sum;
   int64_t divisor = 1;
   Pattern pattern = Pattern::exchange;

@@ -3,7 +3,9 @@
 
 #include "shardway/collective_utils.h"
 #include "shardway/collectives.h"
+#include "shardway/dims.h"
 #include "shardway/group.h"
+#include "shardway/kept_memory.h"
 #include "shardway/layout.h"
 #include "shardway/memory.h"
 #include "shardway/nn.h"

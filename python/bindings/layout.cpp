@@ -138,7 +138,7 @@ py::tuple box_of(const Layout& layout, const py::object& rank) {
                                 to_string(layout.mesh()));
   }
   const Box box = layout.box_at(*position);
-  return py::make_tuple(tuple_of(box.offset), tuple_of(box.extent));
+  return py::make_tuple(tuple_of<int64_t>(box.offset), tuple_of<int64_t>(box.extent));
 }
 
 py::object order_or_none(const Layout& layout) {

@@ -5,10 +5,7 @@
 
 namespace shardway {
 
-Box Box::whole(std::vector<int64_t> shape) {
-  std::vector<int64_t> origin(shape.size(), 0);
-  return {.offset = std::move(origin), .extent = std::move(shape)};
-}
+Box Box::whole(Dims shape) { return {.offset = Dims(shape.size()), .extent = std::move(shape)}; }
 
 int64_t Box::volume() const {
   int64_t volume = 1;

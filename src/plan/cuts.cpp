@@ -30,17 +30,21 @@ struct Collector {
   void descend(Interval whole, size_t depth = 0, int64_t place = 0) {
     const Interval overlap = common(whole, wanted);
     if (overlap.length() == 0) return;
-    if (depth == cuts.size()) {
-      found.push_back({.place = place, .part = whole, .overlap = overlap});
-      return;
-    }
+    if (cuts.empty()) return add(whole, place);
     const Cut& cut = cuts[depth];
     PartRange range = parts_near(cut, whole, overlap);
     const int64_t pin = pins[static_cast<size_t>(cut.mesh_dim)];
     if (pin != kAnyIndex) range = {std::max(range.first, pin), std::min(range.last, pin)};
+    const Parts parts(cut, whole);
+    const bool is_last = depth + 1 == cuts.size();
     for (int64_t i = range.first; i <= range.last; ++i) {
-      descend(cut.part(whole, i), depth + 1, place + i * cut.stride);
+      is_last ? add(parts[i], place + i * cut.stride) : descend(parts[i], depth + 1, place + i * cut.stride);
     }
+  }
+
+  void add(Interval part, int64_t place) {
+    const Interval overlap = common(part, wanted);
+    if (overlap.length() > 0) found.push_back({.place = place, .part = part, .overlap = overlap});
   }
 };
 
@@ -74,6 +78,11 @@ Interval interval_at(int64_t length, const std::vector<Cut>& cuts, const std::ve
 std::vector<OverlappingPart> overlapping_parts(int64_t length, const std::vector<Cut>& cuts, Interval wanted,
                                                const Pins& pins) {
   Collector collector{.cuts = cuts, .wanted = wanted, .pins = pins};
+  int64_t most = 1;
+  for (const Cut& cut : cuts) {
+    if (pins[static_cast<size_t>(cut.mesh_dim)] == kAnyIndex) most *= cut.parts;
+  }
+  collector.found.reserve(static_cast<size_t>(std::min(most, wanted.length())));
   collector.descend({0, length});
   return std::move(collector.found);
 }

@@ -42,6 +42,24 @@ struct Cut {
   }
 };
 
+// The parts that a cut makes of one interval.
+class Parts {
+ public:
+  Parts(const Cut& cut, Interval whole)
+      : cut_(cut), whole_(whole), step_((whole.length() + cut.parts - 1) / cut.parts) {}
+
+  Interval operator[](int64_t index) const {
+    if (!cut_.bounds.empty()) return cut_.part(whole_, index);
+    const int64_t begin = std::min(whole_.begin + step_ * index, whole_.end);
+    return {begin, std::min(begin + step_, whole_.end)};
+  }
+
+ private:
+  const Cut& cut_;
+  Interval whole_;
+  int64_t step_;
+};
+
 // Where parts of these sizes begin and end.
 std::vector<int64_t> bounds_of(const std::vector<int64_t>& sizes);
 

@@ -6,8 +6,6 @@
 namespace shardway {
 namespace {
 
-constexpr size_t kFewRanks = 64;
-
 // The most that one rank of the source can hold of one box of the target.
 double most_from_one(const Exchange& exchange) {
   const double* there = exchange.senders.longest(exchange.from);
@@ -15,6 +13,12 @@ double most_from_one(const Exchange& exchange) {
   double most = 1;
   for (size_t d = 0; d < exchange.senders.shape().size(); ++d) most *= std::min(there[d], here[d]);
   return most;
+}
+
+double elements_of(const Terrain& terrain) {
+  double elements = 1;
+  for (const int64_t length : terrain.shape()) elements *= static_cast<double>(length);
+  return elements;
 }
 
 double peers_for(double elements, double most_from_one) {
@@ -34,11 +38,15 @@ Floors::Floors(const Network& network, int64_t item_bytes)
                 border.gib_per_s <= inside.gib_per_s;
   inside_ = has_border_ ? inside : network.quickest();
   least_ = rounded_down(inside_.latency_us + network.base_us());
-  if (!network.is_one_mesh() || network.ranks() <= kFewRanks) return;
-  // Evenly, and at an odd stride, so that all coordinates differ.
-  for (size_t i = 0; i < kFewRanks; ++i)
-    sample_.push_back((i * (network.ranks() / kFewRanks + 1)) % network.ranks());
-  sample_.push_back(network.ranks() - 1);
+}
+
+// Of all ranks, or of a sample.
+const Bounds& Floors::looked_at(const Terrain& terrain, size_t state) const {
+  return has_sample(terrain) ? terrain.sampled(state) : terrain.bounds(state);
+}
+
+bool Floors::has_sample(const Terrain& terrain) const {
+  return network_.is_one_mesh() && !terrain.sample().empty();
 }
 
 double Floors::us_of(const Received& received) const {
@@ -55,17 +63,22 @@ Femtoseconds Floors::floor_of(const Received& received) const { return rounded_d
 
 // A rank that needs what began on `origins` other ranks: in steps with k1, k2, … peers at most, it can have
 // heard of (1 + k1)(1 + k2)… ranks, itself among them.
-Femtoseconds Floors::floor_of_reach(double origins) {
+double Floors::us_of_reach(double origins) {
   const auto index = static_cast<size_t>(origins);
-  if (reach_floors_.size() <= index) reach_floors_.resize(index + 1, -1);
-  Femtoseconds& known = reach_floors_[index];
+  if (reach_us_.size() <= index) reach_us_.resize(index + 1, -1);
+  double& known = reach_us_[index];
   if (known >= 0) return known;
   double least_us = network_.base_us() + origins * inside_.latency_us;
   for (double steps = 2; steps <= 12; ++steps) {
     const double peers = std::max(1.0, std::pow(origins + 1, 1 / steps) - 1);
     least_us = std::min(least_us, steps * (network_.base_us() + peers * inside_.latency_us));
   }
-  return known = rounded_down(least_us);
+  return known = least_us;
+}
+
+// In the steps of a path, one rank receives so many elements, of what began on so many others.
+Femtoseconds Floors::floor_of_one(double elements, double origins) {
+  return rounded_down(us_of_reach(origins) + us_for(elements * item_, inside_));
 }
 
 // The largest box, of which its rank holds no more than any other can.
@@ -76,19 +89,20 @@ Femtoseconds Floors::rough_floor_of_step(const Exchange& exchange) const {
   return missing <= 0 ? 0 : floor_of({.inside = missing, .peers_inside = peers_for(missing, most)});
 }
 
-Femtoseconds Floors::rough_floor_of_path(const Exchange& exchange) {
+Femtoseconds Floors::rough_floor_of_path(const Exchange& exchange, double stays) {
   const double most = most_from_one(exchange);
   const double largest = exchange.receivers.largest_volume(exchange.to);
   const double addends = exchange.senders.ranks_along(exchange.resolved);
   const double received = addends > 1 ? largest : largest - most;
   if (received <= 0) return 0;
-  return std::max(
-      floor_of({.inside = received, .peers_inside = 1}),
-      floor_of_reach(addends > 1 ? addends * peers_for(largest, most) - 1 : peers_for(received, most)));
+  if (addends == 1) return floor_of_one(received, peers_for(received, most));
+  const double elements = elements_of(exchange.receivers);
+  return std::max(floor_of_one(received, addends * peers_for(largest, most) - 1),
+                  floor_of_mean(exchange, addends, stays, elements));
 }
 
 Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  const Bounds& here = looked_at(exchange.receivers, exchange.to);
   const double addends = exchange.senders.ranks_along(exchange.resolved);
   const double addends_inside =
       has_border_ ? addends / hosts_along(exchange.senders, exchange.resolved) : addends;
@@ -97,13 +111,15 @@ Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
   double highest_us = 0;
   double missing_most = 0;
   for (size_t i = 0; i < held_.size(); ++i) {
-    const size_t r = sample_.empty() ? i : sample_[i];
-    const double missing = addends * here.volumes[r] - held_[i];
+    const double missing = addends * here.volumes[i] - held_[i];
     if (missing <= 0 || (!has_border_ && missing <= missing_most)) continue;
     missing_most = missing;
-    const double over_border =
-        has_border_ ? std::max(0.0, addends * here.volumes[r] - addends_inside * held_by_host(exchange, r))
-                    : 0;
+    double over_border = 0;
+    if (has_border_) {
+      const size_t position = has_sample(exchange.receivers) ? exchange.receivers.sample()[i] : i;
+      over_border =
+          std::max(0.0, addends * here.volumes[i] - addends_inside * held_by_host(exchange, position));
+    }
     const double inside = missing - over_border;
     highest_us = std::max(highest_us, us_of({.inside = inside,
                                              .over_border = over_border,
@@ -127,29 +143,38 @@ Femtoseconds Floors::floor_of_path(const Exchange& exchange, double stays) {
 }
 
 Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  const Bounds& wanted = looked_at(exchange.receivers, exchange.to);
   find_held(exchange);
   double most_missing = 0;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    most_missing = std::max(most_missing, here.volumes[sample_.empty() ? i : sample_[i]] - held_[i]);
-  }
+  for (size_t i = 0; i < held_.size(); ++i)
+    most_missing = std::max(most_missing, wanted.volumes[i] - held_[i]);
   if (most_missing == 0) return 0;
-  Femtoseconds highest = std::max(floor_of({.inside = most_missing, .peers_inside = 1}),
-                                  floor_of_reach(peers_for(most_missing, most_from_one(exchange))));
-  if (!has_border_) return highest;
-  // The ranks of a host share what comes over its border: the busiest costs no less than their mean.
+  const Femtoseconds highest = floor_of_one(most_missing, peers_for(most_missing, most_from_one(exchange)));
+  return has_border_ ? std::max(highest, floor_of_hosts(exchange)) : highest;
+}
+
+// The ranks of a host share what comes over its border: the busiest costs no less than their mean.
+Femtoseconds Floors::floor_of_hosts(const Exchange& exchange) {
+  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  const double most = most_from_one(exchange);
   const auto block = static_cast<size_t>(network_.host_block());
   const auto ranks = static_cast<double>(block);
+  Femtoseconds highest = 0;
   for (size_t host = 0; host < hosts_looked_at(here.positions); ++host) {
     double in_all = 0;
-    for (size_t r = host * block; r < (host + 1) * block; ++r)
-      in_all += here.volumes[r] - held_at(exchange, r);
+    double reach_us = 0;
+    for (size_t r = host * block; r < (host + 1) * block; ++r) {
+      const double missing = here.volumes[r] - held_at(exchange, r);
+      in_all += missing;
+      reach_us += std::max(network_.base_us(), us_of_reach(peers_for(missing, most)));
+    }
     if (in_all == 0) continue;
     const Reach& wanted = exchange.receivers.reach(exchange.to, block, host);
     const double over_border =
         wanted.volume - common_volume(exchange.senders.reach(exchange.from, block, host), wanted);
-    highest = std::max(highest, floor_of({.inside = std::max(0.0, in_all - over_border) / ranks,
-                                          .over_border = over_border / ranks}));
+    const double us =
+        us_of({.inside = std::max(0.0, in_all - over_border) / ranks, .over_border = over_border / ranks});
+    highest = std::max(highest, rounded_down(us + reach_us / ranks - network_.base_us()));
   }
   return highest;
 }
@@ -159,32 +184,35 @@ Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
 // hosts and the messages over their borders.
 Femtoseconds Floors::floor_of_sums(const Exchange& exchange, double addends, double stays) {
   const double largest = exchange.receivers.largest_volume(exchange.to);
-  double elements = stays;
-  for (const int64_t length : exchange.receivers.shape()) elements *= static_cast<double>(length);
-  if (elements == 0) return 0;
-  const double in_all = elements * (addends - 2) + exchange.receivers.bounds(exchange.to).total_volume +
-                        elements - stays * elements_at_home(exchange);
+  if (largest == 0) return 0;
+  return std::max(floor_of_mean(exchange, addends, stays, elements_at_home(exchange)),
+                  floor_of_one(largest, addends * peers_for(largest, most_from_one(exchange)) - 1));
+}
+
+Femtoseconds Floors::floor_of_mean(const Exchange& exchange, double addends, double stays, double at_home) {
+  const Terrain& receivers = exchange.receivers;
+  const double elements = stays * elements_of(receivers);
+  const double in_all =
+      elements * (addends - 2) + receivers.total_volume(exchange.to) + elements - stays * at_home;
   double over_border = 0;
   const double hosts = has_border_ ? hosts_along(exchange.senders, exchange.resolved) : 1;
   if (hosts > 1) {
     // Of the mesh dims that the target does not cut, an addend's own hold every element on each coordinate.
-    const double holding =
-        hosts_along(exchange.receivers, exchange.resolved & ~exchange.receivers.state(exchange.to).sharded);
+    const double holding = hosts_along(receivers, exchange.resolved & ~receivers.state(exchange.to).sharded);
     over_border = elements * (hosts + holding - 2);
   }
   const auto ranks = static_cast<double>(network_.ranks());
-  const Femtoseconds mean =
-      floor_of({.inside = std::max(0.0, in_all - over_border) / ranks, .over_border = over_border / ranks});
-  const Femtoseconds worst = floor_of({.inside = largest, .peers_inside = 1});
-  return std::max({mean, worst, floor_of_reach(addends * peers_for(largest, most_from_one(exchange)) - 1)});
+  const double us =
+      us_of({.inside = std::max(0.0, in_all - over_border) / ranks, .over_border = over_border / ranks});
+  const double further_us = us_of_reach(addends - 1) - network_.base_us();
+  return rounded_down(us + receivers.filled(exchange.to) / ranks * further_us);
 }
 
 // The elements that some rank holds before and after; every rank that does counts them once for each
 // coordinate of the dims that cut in neither.
 double Floors::elements_at_home(const Exchange& exchange) {
-  double elements = 1;
-  for (const int64_t length : exchange.receivers.shape()) elements *= static_cast<double>(length);
-  if (!network_.is_one_mesh() || !sample_.empty()) return elements;
+  const double elements = elements_of(exchange.receivers);
+  if (!network_.is_one_mesh() || has_sample(exchange.receivers)) return elements;
   find_held(exchange);
   const DimMask cutting =
       exchange.senders.state(exchange.from).sharded | exchange.receivers.state(exchange.to).sharded;
@@ -194,11 +222,11 @@ double Floors::elements_at_home(const Exchange& exchange) {
 }
 
 void Floors::find_held(const Exchange& exchange) {
-  const Bounds& there = exchange.senders.bounds(exchange.from);
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
-  if (!network_.is_one_mesh() || !sample_.empty()) {
-    held_.resize(sample_.empty() ? here.positions : sample_.size());
-    for (size_t i = 0; i < held_.size(); ++i) held_[i] = held_at(exchange, sample_.empty() ? i : sample_[i]);
+  const Bounds& there = looked_at(exchange.senders, exchange.from);
+  const Bounds& here = looked_at(exchange.receivers, exchange.to);
+  if (!network_.is_one_mesh()) {
+    held_.resize(here.positions);
+    for (size_t r = 0; r < held_.size(); ++r) held_[r] = held_at(exchange, r);
     return;
   }
   held_.assign(here.positions, 1);

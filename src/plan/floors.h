@@ -28,7 +28,7 @@ class Floors {
 
   // Of any path of steps: from the largest boxes alone, and in full. `stays` counts the coordinates of
   // Partial dims that are not resolved.
-  Femtoseconds rough_floor_of_path(const Exchange& exchange);
+  Femtoseconds rough_floor_of_path(const Exchange& exchange, double stays);
   Femtoseconds floor_of_path(const Exchange& exchange, double stays);
 
  private:
@@ -41,9 +41,14 @@ class Floors {
   };
   double us_of(const Received& received) const;
   Femtoseconds floor_of(const Received& received) const;
-  Femtoseconds floor_of_reach(double origins);
+  double us_of_reach(double origins);
+  Femtoseconds floor_of_one(double elements, double origins);
   Femtoseconds floor_of_copies(const Exchange& exchange);
   Femtoseconds floor_of_sums(const Exchange& exchange, double addends, double stays);
+  Femtoseconds floor_of_mean(const Exchange& exchange, double addends, double stays, double at_home);
+  Femtoseconds floor_of_hosts(const Exchange& exchange);
+  const Bounds& looked_at(const Terrain& terrain, size_t state) const;
+  bool has_sample(const Terrain& terrain) const;
   void find_held(const Exchange& exchange);
   double held_at(const Exchange& exchange, size_t position) const;
   double held_by_host(const Exchange& exchange, size_t position) const;
@@ -56,9 +61,8 @@ class Floors {
   bool has_border_;  // hosts lie in blocks, and no link inside is worse than the border
   Link inside_;
   Femtoseconds least_ = 0;
-  std::vector<size_t> sample_;              // the receivers looked at; empty: all
-  std::vector<double> held_;                // [receiver]: what it has of its box already
-  std::vector<Femtoseconds> reach_floors_;  // [origins], -1: not known yet
+  std::vector<double> held_;      // [receiver looked at]: what it has of its box already
+  std::vector<double> reach_us_;  // [origins], -1: not known yet
 };
 
 }  // namespace shardway

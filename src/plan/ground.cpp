@@ -137,24 +137,21 @@ Femtoseconds Ground::floor_of(const Node& before, const Node& after) {
   return floors_[network_of(before, after)].floor_of_step(exchange_of(before, after));
 }
 
-std::optional<Femtoseconds> Ground::sample_of(const Node& before, const Node& after) {
-  PriceList& prices = prices_[network_of(before, after)];
-  if (!prices.has_sample()) return std::nullopt;
-  return prices.sample_of_exchange(exchange_of(before, after));
-}
-
 Femtoseconds Ground::floor_of_all_reduce(const Node& before, const Node& after) const {
   return floors_[network_of(before, after)].floor_of_all_reduce(
       terrain(before.is_on_target_mesh), before.state, before.partial & ~after.partial);
 }
 
-Femtoseconds Ground::rough_floor_to_target(const Node& node) {
-  return floors_[network_of(node, target_)].rough_floor_of_path(exchange_of(node, target_));
+Femtoseconds Ground::rough_floor_of_path(const Node& before, const Node& after) {
+  if (only_cuts(before, after)) return 0;
+  const double stays = terrain_->ranks_along(after.partial);
+  return std::max(least_,
+                  floors_[network_of(before, after)].rough_floor_of_path(exchange_of(before, after), stays));
 }
 
-Femtoseconds Ground::floor_to_target(const Node& node) {
-  const double stays = terrain_->ranks_along(target_.partial);
-  return floors_[network_of(node, target_)].floor_of_path(exchange_of(node, target_), stays);
+Femtoseconds Ground::floor_of_path(const Node& before, const Node& after) {
+  const double stays = terrain_->ranks_along(after.partial);
+  return floors_[network_of(before, after)].floor_of_path(exchange_of(before, after), stays);
 }
 
 int64_t Ground::peak_bytes_of(const Node& before, const Node& after, bool is_all_reduce) const {

@@ -8,8 +8,8 @@ namespace shardway {
 namespace {
 
 // Pulls with the same box land together.
-std::vector<Landing> by_equal_box(const std::vector<Move>& pulls) {
-  std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, size_t> index_of;
+std::vector<Landing> by_equal_box(const Moves& pulls) {
+  std::map<std::pair<Dims, Dims>, size_t> index_of;
   std::vector<Landing> landings;
   for (size_t i = 0; i < pulls.size(); ++i) {
     const Box& box = pulls[i].mine;
@@ -68,7 +68,7 @@ std::vector<Landing> cut_along(size_t dim, const std::vector<Landing>& landings)
 }
 
 std::vector<Landing> merged(std::vector<Landing> pieces) {
-  std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, Landing> by_box;
+  std::map<std::pair<Dims, Dims>, Landing> by_box;
   for (Landing& piece : pieces) {
     Landing& landing = by_box[{piece.box.offset, piece.box.extent}];
     landing.box = piece.box;

@@ -1,5 +1,6 @@
 // The direct exchange between two layouts, as one rank's part of it.
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 
 #include "plan/cuts.h"
@@ -10,7 +11,6 @@ namespace shardway {
 namespace {
 
 using Coordinate = std::vector<int64_t>;
-using Dims = std::vector<int64_t>;
 
 // The parts of the other layout that overlap this rank's box, per tensor dim.
 using Overlaps = std::vector<std::vector<OverlappingPart>>;
@@ -25,33 +25,75 @@ Overlaps overlaps_with(const Layout& other, const Box& mine, const Pins& pins) {
   return result;
 }
 
-using Choice = std::vector<const OverlappingPart*>;
+// One part per tensor dim, in every combination; those of the last dim vary fastest. Going to the next one
+// takes no division.
+class Choice {
+ public:
+  explicit Choice(const Overlaps& overlaps) : count_(1) {
+    for (const auto& parts : overlaps) {
+      count_ *= parts.size();
+      dims_.push_back({.first = parts.data(), .end = parts.data() + parts.size(), .chosen = parts.data()});
+    }
+    for (size_t d = dims_.size(); d-- > 0;) {
+      if (overlaps[d].size() > 1) varying_.push_back(d);
+    }
+  }
 
-// Calls `visit` with every choice of one part per tensor dim.
-template <class Visit>
-void for_each_choice(const Overlaps& overlaps, const Visit& visit) {
-  Choice choice(overlaps.size());
-  const auto descend = [&](const auto& self, size_t depth) -> void {
-    if (depth == choice.size()) {
-      visit(choice);
-      return;
-    }
-    for (const OverlappingPart& part : overlaps[depth]) {
-      choice[depth] = &part;
-      self(self, depth + 1);
-    }
+  size_t count() const { return count_; }
+  const OverlappingPart& operator[](size_t dim) const { return *dims_[dim].chosen; }
+
+  void go_to(size_t number) {
+    if (number == number_) return;
+    number == number_ + 1 ? step() : jump_to(number);
+    number_ = number;
+  }
+
+  // The position that the parts make.
+  int64_t place() const {
+    int64_t place = 0;
+    for (const Dim& dim : dims_) place += dim.chosen->place;
+    return place;
+  }
+
+ private:
+  struct Dim {
+    const OverlappingPart* first;
+    const OverlappingPart* end;
+    const OverlappingPart* chosen;
   };
-  descend(descend, 0);
-}
 
-// The positions that differ from the first in some dims alone, as distances from it.
+  void step() {
+    for (const size_t d : varying_) {
+      Dim& dim = dims_[d];
+      if (++dim.chosen != dim.end) return;
+      dim.chosen = dim.first;
+    }
+  }
+
+  void jump_to(size_t number) {
+    for (const size_t d : varying_) {
+      const auto parts = static_cast<size_t>(dims_[d].end - dims_[d].first);
+      dims_[d].chosen = dims_[d].first + number % parts;
+      number /= parts;
+    }
+  }
+
+  std::vector<Dim> dims_;
+  std::vector<size_t> varying_;  // dims with more than one part, the last first
+  size_t count_;
+  size_t number_ = 0;
+};
+
+// The positions that differ from the first in some dims alone, as distances from it, ascending.
 std::vector<int64_t> distances_along(const Mesh& mesh, const std::vector<int64_t>& dims) {
   std::vector<int64_t> distances{0};
   for (const int64_t dim : dims) {
-    const size_t known = distances.size();
-    for (int64_t i = 1; i < mesh.size(dim); ++i) {
-      for (size_t k = 0; k < known; ++k) distances.push_back(distances[k] + i * mesh.stride(dim));
+    std::vector<int64_t> longer;
+    longer.reserve(distances.size() * static_cast<size_t>(mesh.size(dim)));
+    for (const int64_t distance : distances) {
+      for (int64_t i = 0; i < mesh.size(dim); ++i) longer.push_back(distance + i * mesh.stride(dim));
     }
+    distances = std::move(longer);
   }
   return distances;
 }
@@ -63,50 +105,96 @@ int64_t position_along(const Mesh& mesh, const Coordinate& coordinate, const std
   return position;
 }
 
-int64_t place_of(const Choice& choice) {
-  int64_t place = 0;
-  for (const OverlappingPart* part : choice) place += part->place;
-  return place;
-}
+// The peers whose boxes overlap this rank's, each once, with the choice that makes theirs.
+class Meetings {
+ public:
+  Meetings(const Overlaps& overlaps, const Box& mine) : choice_(overlaps), mine_(mine) {}
 
-// The box that is common to this rank's and the chosen parts, seen from both sides.
-Move move_of(int64_t peer, const Choice& choice, const Box& mine) {
-  const size_t dims = choice.size();
-  Move move{.peer = peer, .mine = {Dims(dims), Dims(dims)}, .theirs = {Dims(dims), Dims(dims)}};
-  for (size_t d = 0; d < dims; ++d) {
-    const Interval overlap = choice[d]->overlap;
-    move.mine.offset[d] = overlap.begin - mine.offset[d];
-    move.theirs.offset[d] = overlap.begin - choice[d]->part.begin;
-    move.mine.extent[d] = overlap.length();
-    move.theirs.extent[d] = overlap.length();
+  // Of every choice, the ranks at these distances from its place and the first position, as far as they
+  // count.
+  template <class Counts>
+  void find(const Mesh& mesh, int64_t first, const std::vector<int64_t>& distances, const Counts& counts) {
+    peers_.reserve(choice_.count() * distances.size());
+    for (size_t number = 0; number < choice_.count(); ++number) {
+      choice_.go_to(number);
+      const int64_t nearest = first + choice_.place();
+      for (const int64_t distance : distances) {
+        if (!counts(nearest + distance)) continue;
+        peers_.push_back({mesh.ranks()[static_cast<size_t>(nearest + distance)], number});
+      }
+    }
+    sort_by_rank();
   }
-  return move;
-}
 
-void sort_by_peer(std::vector<Move>& moves) {
-  const auto before = [](const Move& a, const Move& b) { return a.peer < b.peer; };
-  if (!std::is_sorted(moves.begin(), moves.end(), before)) std::sort(moves.begin(), moves.end(), before);
-}
+  // The boxes that are common to this rank's and the peers', seen from both sides.
+  Moves moves() {
+    Moves moves;
+    moves.reserve(peers_.size());
+    const size_t dims = mine_.offset.size();
+    for (const Peer& peer : peers_) {
+      choice_.go_to(peer.choice);
+      moves.push_back(
+          {.peer = peer.rank, .mine = {Dims(dims), Dims(dims)}, .theirs = {Dims(dims), Dims(dims)}});
+      set_boxes(moves.back());
+    }
+    return moves;
+  }
 
-std::vector<Move> pulls_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
+ private:
+  struct Peer {
+    int64_t rank = 0;
+    size_t choice = 0;
+  };
+
+  void set_boxes(Move& move) const {
+    int64_t* from_mine = move.mine.offset.data();
+    int64_t* from_theirs = move.theirs.offset.data();
+    int64_t* extent = move.mine.extent.data();
+    int64_t* their_extent = move.theirs.extent.data();
+    for (size_t d = 0; d < mine_.offset.size(); ++d) {
+      const OverlappingPart& part = choice_[d];
+      from_mine[d] = part.overlap.begin - mine_.offset[d];
+      from_theirs[d] = part.overlap.begin - part.part.begin;
+      extent[d] = their_extent[d] = part.overlap.length();
+    }
+  }
+
+  // Where they are many of all ranks, each finds its place by its number.
+  void sort_by_rank() {
+    constexpr size_t kMany = 16;
+    const auto before = [](const Peer& a, const Peer& b) { return a.rank < b.rank; };
+    if (std::is_sorted(peers_.begin(), peers_.end(), before)) return;
+    const auto last = static_cast<size_t>(std::max_element(peers_.begin(), peers_.end(), before)->rank);
+    if (last > kMany * peers_.size()) {
+      std::sort(peers_.begin(), peers_.end(), before);
+      return;
+    }
+    std::vector<std::optional<Peer>> places(last + 1);
+    for (const Peer& peer : peers_) places[static_cast<size_t>(peer.rank)] = peer;
+    peers_.clear();
+    for (const auto& place : places) {
+      if (place) peers_.push_back(*place);
+    }
+  }
+
+  Choice choice_;
+  const Box& mine_;
+  std::vector<Peer> peers_;
+};
+
+Moves pulls_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
   const Mesh& mesh = from.mesh();
   const Box mine = to.box_at(position);
   const Overlaps overlaps = overlaps_with(from, mine, Pins(static_cast<size_t>(mesh.ndim()), kAnyIndex));
   const int64_t home = position_along(mesh, passage.home_of(from, to, position), passage.fixed);
   const std::vector<int64_t> addends = distances_along(mesh, passage.resolved);
-  std::vector<Move> pulls;
-  for_each_choice(overlaps, [&](const Choice& choice) {
-    const int64_t first = home + place_of(choice);
-    for (const int64_t distance : addends) {
-      pulls.push_back(move_of(mesh.ranks()[static_cast<size_t>(first + distance)], choice, mine));
-    }
-  });
-  sort_by_peer(pulls);
-  return pulls;
+  Meetings senders(overlaps, mine);
+  senders.find(mesh, home, addends, [](int64_t) { return true; });
+  return senders.moves();
 }
 
 // On one mesh the fixed dims pin where a receiver stands; across meshes each receiver's home is compared.
-std::vector<Move> pushes_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
+Moves pushes_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
   const Mesh& mesh = to.mesh();
   const Coordinate here = from.mesh().coordinate_at(position);
   Pins pins(static_cast<size_t>(mesh.ndim()), kAnyIndex);
@@ -129,16 +217,10 @@ std::vector<Move> pushes_of(const Layout& from, const Layout& to, const Passage&
   const Box mine = from.box_at(position);
   const int64_t pinned = position_along(mesh, pins, pinned_dims);
   const std::vector<int64_t> copies = distances_along(mesh, free_dims);
-  std::vector<Move> pushes;
-  for_each_choice(overlaps_with(to, mine, pins), [&](const Choice& choice) {
-    const int64_t first = pinned + place_of(choice);
-    for (const int64_t distance : copies) {
-      if (!is_home(first + distance)) continue;
-      pushes.push_back(move_of(mesh.ranks()[static_cast<size_t>(first + distance)], choice, mine));
-    }
-  });
-  sort_by_peer(pushes);
-  return pushes;
+  const Overlaps overlaps = overlaps_with(to, mine, pins);
+  Meetings receivers(overlaps, mine);
+  receivers.find(mesh, pinned, copies, is_home);
+  return receivers.moves();
 }
 
 }  // namespace

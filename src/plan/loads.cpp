@@ -59,14 +59,15 @@ class Sources {
 
 }  // namespace
 
-void Loads::reset(size_t ranks, size_t level_count) {
+void Loads::reset(size_t kinds, size_t level_count) {
   levels = level_count;
-  sent.assign(ranks * levels, 0);
-  received.assign(ranks * levels, 0);
-  sent_to.assign(ranks * levels, 0);
-  received_from.assign(ranks * levels, 0);
-  copied.assign(ranks, 0);
-  combined.assign(ranks, 0);
+  ranks.assign(kinds, 1);
+  sent.assign(kinds * levels, 0);
+  received.assign(kinds * levels, 0);
+  sent_to.assign(kinds * levels, 0);
+  received_from.assign(kinds * levels, 0);
+  copied.assign(kinds, 0);
+  combined.assign(kinds, 0);
 }
 
 void count_pairs(const Exchange& exchange, const Network& network, Loads& loads) {

@@ -36,11 +36,6 @@ class PriceList {
 
   Price of_exchange(const Exchange& exchange);
 
-  // Whether there are so many ranks that looking at some of them first pays, and what those cost: at most
-  // of_exchange().cost.
-  bool has_sample() const { return !sample_.empty(); }
-  Femtoseconds sample_of_exchange(const Exchange& exchange);
-
   // The addends along `dims` combined on every rank in two phases with one base: every rank combines a
   // share of its box, of equal numbers of elements as torch.chunk splits, then the shares are gathered.
   Price of_all_reduce(const Terrain& terrain, size_t state, DimMask dims) const;
@@ -49,12 +44,12 @@ class PriceList {
   double staging_of(const Exchange& exchange, size_t position) const;
 
  private:
-  Price of_loads(size_t ranks) const;
+  Price of_loads() const;
 
   const Network& network_;
   int64_t item_bytes_;
-  std::vector<size_t> positions_;  // all of them, where rings are counted
-  std::vector<size_t> sample_;
+  bool has_rings_;  // and so many ranks that counting them is quicker
+  RingSums sums_;
   Loads loads_;
 };
 

@@ -26,7 +26,7 @@ Pattern transposed(Pattern pattern) {
                               std::to_string(move.peer) + " " + why);
 }
 
-void validate_moves(const Route& route, const std::vector<Move>& moves, const std::vector<int64_t>& shape,
+void validate_moves(const Route& route, const Moves& moves, const std::vector<int64_t>& shape,
                     const char* list) {
   const Box whole = Box::whole(shape);
   int64_t previous = 0;
@@ -57,8 +57,8 @@ void validate_moves(const Route& route, const std::vector<Move>& moves, const st
   }
 }
 
-std::vector<Move> own_moves(const std::vector<Move>& moves, int64_t rank) {
-  std::vector<Move> own;
+Moves own_moves(const Moves& moves, int64_t rank) {
+  Moves own;
   std::copy_if(moves.begin(), moves.end(), std::back_inserter(own),
                [rank](const Move& m) { return m.peer == rank; });
   return own;
@@ -66,8 +66,8 @@ std::vector<Move> own_moves(const std::vector<Move>& moves, int64_t rank) {
 
 // What a rank gives itself is read from the pulls alone: the pushes must say the same.
 void validate_own_moves(const Route& route) {
-  const std::vector<Move> pulls = own_moves(route.pulls, route.rank);
-  const std::vector<Move> pushes = own_moves(route.pushes, route.rank);
+  const Moves pulls = own_moves(route.pulls, route.rank);
+  const Moves pushes = own_moves(route.pushes, route.rank);
   const auto same = [](const Move& a, const Move& b) { return a.mine == b.theirs && a.theirs == b.mine; };
   if (!std::equal(pulls.begin(), pulls.end(), pushes.begin(), pushes.end(), same)) {
     throw std::invalid_argument("route: the pulls of rank " + std::to_string(route.rank) +

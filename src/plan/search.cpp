@@ -4,6 +4,7 @@
 #include <queue>
 #include <tuple>
 
+#include "plan/last_steps.h"
 #include "plan/numbering.h"
 
 namespace shardway {
@@ -20,6 +21,7 @@ class Search {
       : ground_(ground),
         max_bytes_(max_bytes),
         numbering_(ground),
+        last_steps_(ground, numbering_),
         labels_(numbering_.size()),
         source_(numbering_.number_of(ground.source())),
         target_(numbering_.number_of(ground.target())) {
@@ -36,12 +38,13 @@ class Search {
     while (!queue_.empty() && !is_beaten(queue_.top().floor, queue_.top().steps)) {
       const Entry entry = queue_.top();
       queue_.pop();
-      if (entry.before == kNone) {
+      if (ground_.is_dear()) raise(places_[entry.after], Place::Floor::deep);
+      if (entry.cost + places_[entry.after].floor > entry.floor) {
+        put(entry);
+      } else if (entry.before == kNone) {
         const Label& label = labels_[entry.after];
-        const bool is_current = label.steps == entry.steps &&
-                                label.cost + floor_to_target(entry.after) == entry.floor && !label.is_left;
-        if (is_current) leave(entry.after);
-      } else if (!is_put_back(entry)) {
+        if (label.steps == entry.steps && label.cost == entry.cost && !label.is_left) leave(entry.after);
+      } else {
         price(entry);
       }
     }
@@ -60,12 +63,12 @@ class Search {
 
   // An edge to be priced, or with no `before` a node to be left.
   struct Entry {
-    Femtoseconds floor = 0;
+    Femtoseconds floor = 0;  // of a path to the target
+    Femtoseconds cost = 0;   // of it, up to `after`
     int64_t steps = 0;
     size_t before = kNone;
     size_t after = 0;
     bool is_all_reduce = false;
-    bool is_sampled = false;
 
     bool operator<(const Entry& other) const {  // of a queue whose top is the largest
       const auto key = [](const Entry& e) {
@@ -82,7 +85,7 @@ class Search {
 
   // A node and what at least lies between it and the target. The floor is raised when first needed.
   struct Place {
-    enum class Floor : uint8_t { least, rough, full };
+    enum class Floor : uint8_t { least, rough, full, deep };
 
     Node node = {};
     bool exists = false;
@@ -94,7 +97,7 @@ class Search {
     Place place{.node = numbering_.node(number)};
     place.exists = numbering_.exists(place.node);
     if (number == target_) {
-      place.kind = Place::Floor::full;
+      place.kind = Place::Floor::deep;
     } else if (place.exists && !ground_.only_cuts(place.node, ground_.target())) {
       place.floor = ground_.least();
     }
@@ -103,15 +106,12 @@ class Search {
 
   void raise(Place& place, Place::Floor kind) {
     if (place.kind >= kind) return;
-    const Femtoseconds floor = kind == Place::Floor::rough ? ground_.rough_floor_to_target(place.node)
-                                                           : ground_.floor_to_target(place.node);
+    Femtoseconds floor = 0;
+    if (kind == Place::Floor::rough) floor = ground_.rough_floor_of_path(place.node, ground_.target());
+    if (kind == Place::Floor::full) floor = ground_.floor_of_path(place.node, ground_.target());
+    if (kind == Place::Floor::deep) floor = last_steps_.floor_from(place.node);
     place.floor = std::max(place.floor, floor);
     place.kind = kind;
-  }
-
-  Femtoseconds floor_to_target(size_t number) {
-    raise(places_[number], Place::Floor::full);
-    return places_[number].floor;
   }
 
   void leave(size_t number) {
@@ -164,22 +164,14 @@ class Search {
     const Femtoseconds here = label.cost + floor;
     if (here > labels_[after].cost) return;
     const int64_t steps = label.steps + (after == target_ ? 1 : 2);
-    const Femtoseconds there = here + floor_to_target(after);
-    if (is_beaten(there, steps)) return;
-    queue_.push({there, steps, before, after, is_all_reduce});
+    raise(places_[after], Place::Floor::full);
+    put({.cost = here, .steps = steps, .before = before, .after = after, .is_all_reduce = is_all_reduce});
   }
 
-  // Where there are many ranks, some are priced first: an edge that is too dear for them waits, or is
-  // dropped.
-  bool is_put_back(const Entry& entry) {
-    if (entry.is_sampled || entry.is_all_reduce) return false;
-    const auto sample = ground_.sample_of(numbering_.node(entry.before), numbering_.node(entry.after));
-    if (!sample) return false;
-    Entry again = entry;
-    again.is_sampled = true;
-    again.floor = std::max(entry.floor, labels_[entry.before].cost + *sample + floor_to_target(entry.after));
-    if (!is_beaten(again.floor, again.steps)) queue_.push(again);
-    return true;
+  void put(Entry entry) {
+    entry.floor = entry.cost + places_[entry.after].floor;
+    const int64_t steps = entry.steps + (entry.before == kNone ? 1 : 0);
+    if (!is_beaten(entry.floor, steps)) queue_.push(entry);
   }
 
   void price(const Entry& entry) {
@@ -198,9 +190,7 @@ class Search {
     if (!is_better(label, entry.after)) return;
     labels_[entry.after] = label;
     if (entry.after == target_) return;
-    const Femtoseconds floor = label.cost + floor_to_target(entry.after);
-    const int64_t steps = label.steps + 1;
-    if (!is_beaten(floor, steps)) queue_.push({floor, label.steps, kNone, entry.after, false});
+    put({.cost = label.cost, .steps = label.steps, .after = entry.after});
   }
 
   bool is_better(const Label& label, size_t number) const {
@@ -263,6 +253,7 @@ class Search {
   Ground& ground_;
   std::optional<int64_t> max_bytes_;
   Numbering numbering_;
+  LastSteps last_steps_;
   std::vector<Label> labels_;
   std::vector<Place> places_;
   size_t source_;

@@ -60,6 +60,9 @@ class Ground {
   // What a step costs at least that does.
   Femtoseconds least() const { return least_; }
 
+  // Whether there are so many ranks that a price takes longer than hundreds of floors.
+  bool is_dear() const { return networks_.front()->ranks() >= kManyRanks; }
+
   // Whether an all_reduce leads from one node to the other.
   static bool combines_in_place(const Node& before, const Node& after) {
     return before.is_on_target_mesh == after.is_on_target_mesh && before.state == after.state &&
@@ -70,15 +73,15 @@ class Ground {
   Femtoseconds rough_floor_of(const Node& before, const Node& after) const;
   Femtoseconds floor_of(const Node& before, const Node& after);
   Femtoseconds floor_of_all_reduce(const Node& before, const Node& after) const;
-  // The price of some ranks, where there are many; nothing where all are priced as quickly.
-  std::optional<Femtoseconds> sample_of(const Node& before, const Node& after);
-  Femtoseconds rough_floor_to_target(const Node& node);
-  Femtoseconds floor_to_target(const Node& node);
+  Femtoseconds rough_floor_of_path(const Node& before, const Node& after);
+  Femtoseconds floor_of_path(const Node& before, const Node& after);
 
   // The worst rank's memory in a step: the plan's input, the step's own input and output, and staging.
   int64_t peak_bytes_of(const Node& before, const Node& after, bool is_all_reduce) const;
 
  private:
+  static constexpr size_t kManyRanks = 32;
+
   Exchange exchange_of(const Node& before, const Node& after) const;
   // Of the three networks: on the source's mesh, to the target's, on the target's.
   static size_t network_of(const Node& before, const Node& after) {

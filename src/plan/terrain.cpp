@@ -1,10 +1,13 @@
 #include "plan/terrain.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 namespace shardway {
 namespace {
+
+constexpr size_t kFewRanks = 64;
 
 void collect_ragged(const Layout& layout, const Mesh& mesh, std::vector<RaggedRole>& ragged) {
   if (!(layout.mesh() == mesh)) return;
@@ -112,7 +115,15 @@ Terrain::Terrain(const Layout& from, const Layout& to, const Mesh& mesh)
     enumerate_near(from, to);
   }
   find_longest();
+  find_filled();
   bounds_.resize(states_.size());
+  sampled_.resize(states_.size());
+  all_.resize(positions_);
+  std::iota(all_.begin(), all_.end(), 0);
+  if (positions_ <= kFewRanks) return;
+  // Evenly, and at an odd stride, so that all coordinates differ.
+  for (size_t i = 0; i < kFewRanks; ++i) sample_.push_back((i * (positions_ / kFewRanks + 1)) % positions_);
+  sample_.push_back(positions_ - 1);
 }
 
 // Of k mesh dims that shard, k! orders times the ways to part them among the tensor dims, at most.

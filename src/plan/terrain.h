@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "plan/cuts.h"
@@ -49,10 +50,9 @@ struct Bounds {
   std::vector<double> begins = {};  // [tensor dim][position]
   std::vector<double> ends = {};
   std::vector<double> volumes = {};  // [position]
-  double total_volume = 0;
   size_t positions = 0;
+  size_t tensor_dims = 0;
 
-  size_t tensor_dims() const { return begins.size() / positions; }
   const double* begin_of(size_t dim) const { return begins.data() + dim * positions; }
   const double* end_of(size_t dim) const { return ends.data() + dim * positions; }
 };
@@ -91,10 +91,16 @@ class Terrain {
   const State& state(size_t index) const { return states_[index]; }
   const Bounds& bounds(size_t index) const;
 
+  // Where there are many ranks: some of them, in which all coordinates differ, and their boxes alone.
+  const std::vector<size_t>& sample() const { return sample_; }
+  const Bounds& sampled(size_t index) const;
+
   // The longest interval along each tensor dim, [tensor dim]. One rank has them all, since every mesh dim
   // cuts one tensor dim: its box is the largest.
   const double* longest(size_t index) const { return longest_.data() + index * shape_.size(); }
   double largest_volume(size_t index) const { return largest_volumes_[index]; }
+  double total_volume(size_t index) const;                      // of all ranks' boxes
+  double filled(size_t index) const { return filled_[index]; }  // ranks whose box is not empty
   const Reach& reach(size_t index, size_t block,
                      size_t number) const;  // of block `number`, of `block` positions
   size_t index_of(const Layout& layout) const;
@@ -134,8 +140,9 @@ class Terrain {
   bool keeps_cuts(size_t from, size_t to) const;
   bool covers(size_t from, size_t to) const;
   void find_longest();
+  void find_filled();
   Cut cut_of(const State& state, size_t mesh_dim) const;
-  Bounds compute(const State& state) const;
+  Bounds compute(const State& state, std::span<const size_t> positions) const;
   Reach compute_reach(size_t index, size_t block, size_t number) const;
 
   std::vector<int64_t> shape_;
@@ -149,8 +156,12 @@ class Terrain {
   std::vector<State> states_;
   std::vector<double> longest_;
   std::vector<double> largest_volumes_;
+  std::vector<double> filled_;
   mutable std::map<DimMask, std::vector<uint32_t>> keys_;
+  std::vector<size_t> sample_;
+  std::vector<size_t> all_;  // positions
   mutable std::vector<std::unique_ptr<Bounds>> bounds_;
+  mutable std::vector<std::unique_ptr<Bounds>> sampled_;
   mutable std::map<size_t, std::vector<std::vector<std::unique_ptr<Reach>>>>
       reaches_;  // by block, [state][number]
 };

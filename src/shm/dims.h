@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "shardway/dims.h"
 #include "shm/board.h"
 
 namespace shardway::shm {
@@ -16,6 +17,7 @@ class Dims {
  public:
   Dims() {}  // nothing is written before it is used
   Dims(const std::vector<int64_t>& values) : Dims(std::span(values)) {}
+  Dims(const shardway::Dims& values) : Dims(std::span(values)) {}
   Dims(std::span<const int64_t> values) : count_(values.size()) {
     if (values.size() > kMaxDims) throw std::invalid_argument("a tensor of more than 16 dims");
     for (size_t d = 0; d < count_; ++d) at_[d] = values[d];

@@ -14,7 +14,7 @@ namespace {
 
 using ByteCounts = std::vector<int64_t>;  // by rank
 
-ByteCounts bytes_by_peer(const Route& route, const std::vector<Move>& moves, int64_t element_size) {
+ByteCounts bytes_by_peer(const Route& route, const Moves& moves, int64_t element_size) {
   ByteCounts bytes(static_cast<size_t>(route.size), 0);
   for (const Move& move : moves) bytes[static_cast<size_t>(move.peer)] += move.mine.volume() * element_size;
   return bytes;

@@ -5,7 +5,7 @@
 namespace shardway {
 
 at::Tensor view_of(const at::Tensor& t, const Box& box) {
-  if (box.extent == t.sizes()) return t;
+  if (at::IntArrayRef(box.extent) == t.sizes()) return t;
   int64_t offset = t.storage_offset();
   for (size_t d = 0; d < box.offset.size(); ++d) offset += box.offset[d] * t.stride(static_cast<int64_t>(d));
   return t.as_strided(box.extent, t.strides(), offset);

@@ -14,20 +14,19 @@ namespace {
 
 // Whether every rank has a box, and each is one run of memory in a contiguous tensor of this shape. Only
 // shapes are asked: all ranks must come to the same answer, and they may lay their tensors out differently.
-bool are_parts_in_a_row(const Route& route, const std::vector<Move>& moves,
-                        const std::vector<int64_t>& shape) {
+bool are_parts_in_a_row(const Route& route, const Moves& moves, const std::vector<int64_t>& shape) {
   return static_cast<int64_t>(moves.size()) == route.size &&
          std::all_of(moves.begin(), moves.end(),
                      [&](const Move& m) { return m.mine.volume() > 0 && is_one_run(m.mine, shape); });
 }
 
-std::vector<at::Tensor> parts_of(const at::Tensor& t, const std::vector<Move>& moves) {
+std::vector<at::Tensor> parts_of(const at::Tensor& t, const Moves& moves) {
   std::vector<at::Tensor> parts;
   for (const Move& move : moves) parts.push_back(view_of(t, move.mine).flatten());
   return parts;
 }
 
-bool are_equal(const std::vector<Move>& moves) {
+bool are_equal(const Moves& moves) {
   return std::all_of(moves.begin(), moves.end(),
                      [&](const Move& m) { return m.mine.volume() == moves[0].mine.volume(); });
 }

@@ -43,8 +43,8 @@ void expect_route_of_boxes(const Layout& from, const Layout& to, const Boxes& so
   validate(route);
   const Box& mine_before = sources[static_cast<size_t>(rank)];
   const Box& mine_after = targets[static_cast<size_t>(rank)];
-  std::vector<Move> pulls;
-  std::vector<Move> pushes;
+  Moves pulls;
+  Moves pushes;
   for (int64_t peer = 0; peer < from.mesh().size(); ++peer) {
     const Box& held = sources[static_cast<size_t>(peer)];
     const Box& wanted = targets[static_cast<size_t>(peer)];
@@ -99,6 +99,11 @@ TEST(RouteOn4096Ranks, GatheringKeepsToTheReplicaOfARank) {
   const Layout from = on_4096({replicate(), shard(0), shard(1)});
   expect_routes_of_some_ranks(from, from.with({replicate(), replicate(), replicate()}));
   expect_routes_of_some_ranks(from, from.with({shard(1), shard(0), replicate()}));
+}
+
+TEST(RouteOn4096Ranks, PeersAreInOrderWhereTheirPartsAreNot) {
+  const Layout from = on_4096({shard(0), shard(0), shard(0)}, {{2, 1, 0}, {}});
+  expect_routes_of_some_ranks(from, from.with({replicate(), replicate(), replicate()}));
 }
 
 TEST(RouteOn4096Ranks, UnevenShapesLeaveRanksEmpty) {

@@ -13,8 +13,8 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-std::vector<Move> with_peer(const std::vector<Move>& moves, int64_t peer) {
-  std::vector<Move> found;
+Moves with_peer(const Moves& moves, int64_t peer) {
+  Moves found;
   std::copy_if(moves.begin(), moves.end(), std::back_inserter(found),
                [&](const Move& move) { return move.peer == peer; });
   return found;
@@ -27,8 +27,8 @@ void expect_pushes_are_pulls(const std::vector<Route>& routes) {
     ASSERT_EQ(routes[a].rank, static_cast<int64_t>(a));
     ASSERT_EQ(routes[a].size, static_cast<int64_t>(routes.size()));
     for (size_t b = 0; b < routes.size(); ++b) {
-      const std::vector<Move> pushes = with_peer(routes[a].pushes, static_cast<int64_t>(b));
-      const std::vector<Move> pulls = with_peer(routes[b].pulls, static_cast<int64_t>(a));
+      const Moves pushes = with_peer(routes[a].pushes, static_cast<int64_t>(b));
+      const Moves pulls = with_peer(routes[b].pulls, static_cast<int64_t>(a));
       ASSERT_EQ(pushes.size(), pulls.size()) << "from " << a << " to " << b;
       for (size_t k = 0; k < pushes.size(); ++k) {
         ASSERT_EQ(pushes[k].mine, pulls[k].theirs);

@@ -163,7 +163,7 @@ RC_GTEST_PROP(AllToAllRoute, OffsetsOfPeersMayBeUnknown, ()) {
     for (const Move& push : known.pushes) sizes.send[static_cast<size_t>(push.peer)] = push.mine.extent[d];
     for (const Move& pull : known.pulls) sizes.recv[static_cast<size_t>(pull.peer)] = pull.mine.extent[d];
     const Route unknown = all_to_all_route(like.shape, like.dim, sizes, known.rank);
-    for (std::vector<Move>* moves : {&known.pulls, &known.pushes}) {
+    for (Moves* moves : {&known.pulls, &known.pushes}) {
       for (Move& move : *moves) {
         if (move.peer != known.rank) move.theirs.offset[d] = kUnknownOffset;
       }
@@ -195,10 +195,10 @@ TEST(RaggedRoutes, TwoRanksWithOneAndTwoRowsGatheredAsRank0SeesThem) {
   const Route route = all_gather_route({.shape = {0}, .dim = 0, .sizes = {1, 2}}, 0);
   const Box row{.offset = {0}, .extent = {1}};
   const Box rows_of_1{.offset = {1}, .extent = {2}};
-  EXPECT_EQ(route.pulls, (std::vector<Move>{{.peer = 0, .mine = row, .theirs = row},
-                                            {.peer = 1, .mine = rows_of_1, .theirs = Box::whole({2})}}));
-  EXPECT_EQ(route.pushes, (std::vector<Move>{{.peer = 0, .mine = row, .theirs = row},
-                                             {.peer = 1, .mine = row, .theirs = row}}));
+  EXPECT_EQ(route.pulls, (Moves{{.peer = 0, .mine = row, .theirs = row},
+                                {.peer = 1, .mine = rows_of_1, .theirs = Box::whole({2})}}));
+  EXPECT_EQ(route.pushes,
+            (Moves{{.peer = 0, .mine = row, .theirs = row}, {.peer = 1, .mine = row, .theirs = row}}));
   EXPECT_EQ(route.input_shape, (Shape{1}));
   EXPECT_EQ(route.output_shape, (Shape{3}));
 }

@@ -80,7 +80,22 @@ TEST(RandomSearch, IsAsCheapAsTheExhaustiveOneForAllPairsOn2x2x2WithAnyTopology)
   });
 }
 
-// More ranks than are looked at pair by pair.
+// More ranks than are looked at one by one and pair by pair.
+TEST(RandomSearch, IsAsCheapAsTheExhaustiveOneOnMoreThan64Ranks) {
+  Dice dice;
+  const std::vector<Mesh> meshes{Mesh({5, 13}), Mesh({8, 9}), Mesh({66}), Mesh({3, 11, 2}), Mesh({2, 4, 9})};
+  repeat_for(std::chrono::seconds(6), [&] {
+    const Mesh& mesh = dice.any_of(meshes);
+    std::vector<int64_t> shape{dice.between(int64_t{1}, int64_t{300})};
+    if (dice.one_in(2)) shape.push_back(dice.between(int64_t{1}, int64_t{90}));
+    const LayoutPair pair = any_pair_on(dice, shape, mesh);
+    Topology topology = any_topology(dice, mesh.size());
+    if (dice.one_in(2)) topology.host_of_rank.clear();
+    if (dice.one_in(2)) topology.ranks_per_host = dice.any_of<int64_t>({0, 2, 9, 13, 18, 22, 36});
+    expect_cheapest(pair, topology);
+  });
+}
+
 TEST(RandomSearch, StepsOn128RanksCostWhatTheirBusiestRankDoes) {
   Dice dice;
   const Mesh mesh({4, 4, 8});

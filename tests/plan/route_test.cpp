@@ -20,8 +20,8 @@ std::vector<Route> each(const std::vector<Route>& routes, Route (*change)(const 
   return changed;
 }
 
-std::vector<Move> with_peer(const std::vector<Move>& moves, int64_t peer) {
-  std::vector<Move> found;
+Moves with_peer(const Moves& moves, int64_t peer) {
+  Moves found;
   std::copy_if(moves.begin(), moves.end(), std::back_inserter(found),
                [&](const Move& m) { return m.peer == peer; });
   return found;
@@ -36,8 +36,8 @@ void assert_pulls_match_pushes(const std::vector<Route>& routes) {
     RC_ASSERT(std::is_sorted(routes[a].pulls.begin(), routes[a].pulls.end(), by_peer));
     RC_ASSERT(std::is_sorted(routes[a].pushes.begin(), routes[a].pushes.end(), by_peer));
     for (size_t b = 0; b < routes.size(); ++b) {
-      const std::vector<Move> pushes = with_peer(routes[a].pushes, static_cast<int64_t>(b));
-      const std::vector<Move> pulls = with_peer(routes[b].pulls, static_cast<int64_t>(a));
+      const Moves pushes = with_peer(routes[a].pushes, static_cast<int64_t>(b));
+      const Moves pulls = with_peer(routes[b].pulls, static_cast<int64_t>(a));
       RC_ASSERT(pushes.size() == pulls.size());
       for (size_t k = 0; k < pushes.size(); ++k) {
         RC_ASSERT(pushes[k].mine == pulls[k].theirs);
@@ -98,7 +98,7 @@ RC_GTEST_PROP(Route, NothingOutsideABoxIsTouched, ()) {
   if (any_between(0, 1) == 1) routes = each(routes, transposed);
   const std::vector<Outcome> outcomes = simulate(routes, any_inputs(routes));
   for (size_t rank = 0; rank < routes.size(); ++rank) {
-    const std::vector<Move>& pulls = routes[rank].pulls;
+    const Moves& pulls = routes[rank].pulls;
     for (const Index& index : indices_of(Box::whole(routes[rank].output_shape))) {
       const bool in_a_box =
           std::any_of(pulls.begin(), pulls.end(), [&](const Move& m) { return is_inside(index, m.mine); });
@@ -153,7 +153,7 @@ TEST(Route, OwnPartCommunicatesNothing) {
   const Route route = all_gather_route({.shape = {0, 4}, .dim = 0, .sizes = {1, 2}}, 1);
   EXPECT_EQ(own_part(route).pattern, Pattern::own);
   EXPECT_EQ(own_part(route).pulls,
-            (std::vector<Move>{{.peer = 1, .mine = {{1, 0}, {2, 4}}, .theirs = {{0, 0}, {2, 4}}}}));
+            (Moves{{.peer = 1, .mine = {{1, 0}, {2, 4}}, .theirs = {{0, 0}, {2, 4}}}}));
 }
 
 TEST(Route, TransposedGatherIsReduceScatterAndBack) {

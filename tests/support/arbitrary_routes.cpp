@@ -12,7 +12,7 @@ void showValue(const Route& route, std::ostream& out) {
   out << "rank " << route.rank << " of " << route.size << ", input "
       << to_string(Box::whole(route.input_shape)) << ", output " << to_string(Box::whole(route.output_shape))
       << ", " << name_of(route.op) << '/' << route.divisor;
-  const auto list = [&out](const char* what, const std::vector<Move>& moves) {
+  const auto list = [&out](const char* what, const Moves& moves) {
     for (const Move& move : moves) {
       out << "\n  " << what << move.peer << ": mine " << to_string(move.mine) << ", theirs "
           << to_string(move.theirs);
