@@ -27,9 +27,10 @@ struct Header {
   uint8_t requires_grad = 0;
   uint8_t dim = 0;
   uint8_t ndim = 0;
-  uint8_t reserved = 0;
+  uint8_t has_tensor = 1;
   int64_t slot_bytes = -1;  // -1: the payload comes in a second round
   int64_t out_size = -1;
+  std::array<uint64_t, 2> hash = {};  // see Call
   std::array<int64_t, kMaxDims> shape = {};
 };
 static_assert(sizeof(Header) % 16 == 0);
@@ -53,5 +54,11 @@ class Block {
 
 // Throws c10::ValueError when a rank has a problem or two disagree. `blocks` has one row per rank.
 void compare(const at::Tensor& blocks);
+
+bool have_same_hash(const at::Tensor& blocks);
+
+// Of blocks whose slots hold a Call's words: throws c10::ValueError naming the first point on which two ranks
+// differ.
+[[noreturn]] void compare_words(const at::Tensor& blocks);
 
 }  // namespace shardway

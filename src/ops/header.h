@@ -4,7 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,21 +18,34 @@ namespace shardway {
 
 inline constexpr int64_t kMaxDims = 16;
 
-enum class Collective : uint8_t { all_gather_v, reduce_scatter_v, all_to_all_v, gather_sizes };
+enum class Collective : uint8_t {
+  all_gather_v,
+  reduce_scatter_v,
+  all_to_all_v,
+  gather_sizes,
+  redistribute,
+  distribute
+};
 
 const char* name_of(Collective collective);
+
+// What the other ranks need of a rank's tensor in the first exchange of it.
+enum class Wanted : uint8_t { nothing, parts, whole };
 
 // One rank's call, as it understood its arguments.
 struct Call {
   Collective collective = Collective::all_gather_v;
-  at::Tensor x = {};
-  int64_t dim = 0;  // counted from the front
+  at::Tensor x = {};  // undefined on a rank outside the mesh
+  int64_t dim = 0;    // counted from the front
   Op op = Op::sum;
   Grad grad = Grad::sum;
-  Sizes sizes = {};          // as given; what this rank sends, for all_to_all_v
-  Sizes recv_sizes = {};     // as given; all_to_all_v only
-  int64_t out_size = -1;     // extent of the caller's out along dim; -1 without
-  std::string problem = {};  // why the arguments cannot be; then only `collective` counts
+  Sizes sizes = {};                         // as given; what this rank sends, for all_to_all_v
+  Sizes recv_sizes = {};                    // as given; all_to_all_v only
+  int64_t out_size = -1;                    // extent of the caller's out along dim; -1 without
+  Wanted wanted = Wanted::nothing;          // redistribute only
+  std::array<uint64_t, 2> hash = {};        // redistribute and distribute: of what all ranks must say alike
+  std::function<std::string()> words = {};  // that in words: a line per point, its name, ": ", what it is
+  std::string problem = {};                 // why the arguments cannot be; then only `collective` counts
 
   bool requires_grad() const;
 };
@@ -41,6 +57,9 @@ class Agreement {
 
   int64_t size_along_dim(int64_t rank) const;
   int64_t out_size(int64_t rank) const;
+  std::optional<c10::DeviceType> device() const;  // of the ranks that have a tensor
+  at::ScalarType dtype_on(int64_t rank) const;
+  Sizes shape_on(int64_t rank) const;
   Sizes send_sizes(int64_t rank) const;  // of all_to_all_v
   bool any_requires_grad() const;
 

@@ -19,6 +19,7 @@ class GroupRanks {
   explicit GroupRanks(std::vector<int64_t> numbers);
 
   int64_t size() const { return static_cast<int64_t>(numbers_.size()); }
+  const std::vector<int64_t>& numbers() const { return numbers_; }
   int64_t number_of(int64_t rank) const { return numbers_[static_cast<size_t>(rank)]; }
   std::optional<int64_t> rank_of(int64_t number) const;
 
