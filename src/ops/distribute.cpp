@@ -19,6 +19,14 @@ std::vector<Placement> replicas(const Mesh& mesh) {
   return std::vector<Placement>(mesh.shape().size(), replicate());
 }
 
+// Shard dims that count from the end are counted from the front.
+std::vector<Placement> from_the_front(std::vector<Placement> placements, int64_t ndim) {
+  for (Placement& placement : placements) {
+    if (placement.is_shard() && placement.dim < 0) placement.dim += ndim;
+  }
+  return placements;
+}
+
 // What every rank knows of the source's tensor once it has told them.
 struct Told {
   at::Tensor tensor;  // undefined on the other ranks
@@ -57,7 +65,8 @@ MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vec
   const Group& group = options.group;
   if (options.src) {
     const Told told = hear_from(*options.src, tensor, text_of(mesh, placements), group);
-    return redistribute(MeshTensor(told.tensor, told.layout, group), placements, {.mesh = mesh});
+    return redistribute(MeshTensor(told.tensor, told.layout, group),
+                        from_the_front(placements, told.layout.ndim()), {.mesh = mesh});
   }
   const int64_t number = group.global_ranks()[static_cast<size_t>(group.rank())];
   std::optional<Layout> whole;
@@ -67,7 +76,8 @@ MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vec
   });
   if (!problem.empty()) raise("distribute", problem, number);
   const bool is_inside = mesh.position_of(number).has_value();
-  return redistribute(MeshTensor(is_inside ? tensor : at::Tensor(), *whole, group), placements);
+  return redistribute(MeshTensor(is_inside ? tensor : at::Tensor(), *whole, group),
+                      from_the_front(placements, whole->ndim()));
 }
 
 }  // namespace shardway

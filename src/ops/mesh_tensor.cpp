@@ -73,6 +73,12 @@ void MeshTensor::backward(const std::optional<at::Tensor>& gradient) const {
   torch::autograd::backward({anchor_}, {seed});
 }
 
+MeshTensor detached_part(at::Tensor local, const Layout& layout, int64_t rank) {
+  const at::Tensor anchor = local;
+  return {std::move(local), anchor, std::make_shared<const Layout>(layout),
+          std::make_shared<const MeshTensor::Place>(rank)};
+}
+
 std::string to_string(const MeshTensor& tensor) {
   const auto box = tensor.box();
   return to_string(tensor.layout()) + "; rank " + std::to_string(tensor.rank()) + " holds " +

@@ -54,15 +54,16 @@ void check_local(const MeshTensor& tensor) {
                                to_string(tensor.layout())));
 }
 
-Request read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options) {
+// Fills in what can be understood before something cannot.
+void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
+                  Request& request) {
   check_local(tensor);
   const Layout& from = tensor.layout();
-  Request request{.way = way_along(chosen_plan(from, to, options), *tensor.place())};
+  request.way = way_along(chosen_plan(from, to, options), *tensor.place());
   request.gradient = gradient_layout(to, options.grad_placements);
   request.keeps_layout = from == to && !options.grad_placements && request.way->stages.empty();
   const at::Tensor& local = tensor.local();
   if (request.way->combines && local.defined()) check_reduction(local, *request.way->combines);
-  return request;
 }
 
 std::string words_of(const Layout& from, const Layout& to, const Request& request) {
@@ -80,10 +81,30 @@ Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request)
           .words = [&] { return words_of(from, to, request); }};
 }
 
-// The local tensor, or on a rank outside the mesh one without elements, where the others have theirs.
-at::Tensor input_of(const MeshTensor& tensor, const Way& way, const Agreement& agreement) {
+// What a rank knows of the others before the first step.
+struct Known {
+  bool any_requires_grad = false;
+  KnownInputs inputs = {};
+  c10::DeviceType device = c10::DeviceType::CPU;  // of the ranks that have a tensor
+};
+
+// Compares with the other ranks: collective. Where nothing is to be communicated, that is left out unless it
+// costs next to nothing or is asked for. Throws c10::ValueError for a problem of any rank that is heard of.
+Known settle(const Call& call, const Request& request, const Group& group) {
+  const bool is_local = request.way && !communicates(*request.way);
+  if (is_local && !named("redistribute", [&] { return checks_every_call(group); })) {
+    if (!call.problem.empty()) raise("redistribute", call.problem, group.rank());
+    return {.any_requires_grad = call.requires_grad()};
+  }
+  const Agreement agreement = agree(call, group);
+  return {.any_requires_grad = agreement.any_requires_grad(),
+          .inputs = agreement.known_inputs(),
+          .device = agreement.device().value_or(c10::DeviceType::CPU)};
+}
+
+// The local tensor, or on a rank outside the mesh one without elements.
+at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType device) {
   if (tensor.local().defined()) return tensor.local();
-  const auto device = agreement.device().value_or(c10::DeviceType::CPU);
   return at::empty(input_shape(way, *tensor.place()),
                    at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
 }
@@ -95,26 +116,24 @@ MeshTensor result_of(const MeshTensor& tensor, const Way& way, at::Tensor out) {
   return {at::Tensor(), out.requires_grad() ? out : at::Tensor(), layout, tensor.place()};
 }
 
-MeshTensor moved(const MeshTensor& tensor, const Request& request, const Agreement& agreement,
+MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& known,
                  const RedistributeOptions& options) {
-  const Way& way = *request.way;
-  const at::Tensor x = input_of(tensor, way, agreement);
   if (request.keeps_layout) return tensor;
-  const bool differentiable = agreement.any_requires_grad();
+  const Way& way = *request.way;
+  const at::Tensor x = input_of(tensor, way, known.device);
   std::shared_ptr<const Adjoint> adjoint;
-  if (differentiable) {
-    adjoint = adjoint_of(*request.way, {.gradient = *request.gradient,
-                                        .place = tensor.place(),
-                                        .topology = options.topology,
-                                        .max_bytes = options.max_bytes});
+  if (known.any_requires_grad) {
+    adjoint = adjoint_of(way, {.gradient = *request.gradient,
+                               .place = tensor.place(),
+                               .topology = options.topology,
+                               .max_bytes = options.max_bytes});
   }
   at::Tensor out = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return named("redistribute",
-                 [&] { return walk(way, materialized(x), agreement.known_inputs(), tensor.group()); });
+    return named("redistribute", [&] { return walk(way, materialized(x), known.inputs, tensor.group()); });
   }();
   if (way.stages.empty()) out = out.clone();
-  if (differentiable) out = with_adjoint(x, out, adjoint);
+  if (adjoint) out = with_adjoint(x, out, adjoint);
   return result_of(tensor, way, out);
 }
 
@@ -124,7 +143,7 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   Request request;
   const std::string problem = problem_in([&] {
     to = target();
-    request = read_request(tensor, *to, options);
+    read_request(tensor, *to, options, request);
   });
   const Group& group = tensor.group();
   if (!group.distributed()) {
@@ -133,7 +152,7 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   }
   Call call{.collective = Collective::redistribute, .problem = problem};
   if (problem.empty()) call = call_of(tensor, *to, request);
-  return moved(tensor, request, agree(call, group), options);
+  return moved(tensor, request, settle(call, request, group), options);
 }
 
 // Whether a posted call can serve: work on a device makes its way by itself, on the caller's stream.

@@ -93,6 +93,11 @@ std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan,
   return made;
 }
 
+bool communicates(const Way& way) {
+  return std::any_of(way.stages.begin(), way.stages.end(),
+                     [](const Stage& stage) { return stage.route.pattern != Pattern::own; });
+}
+
 at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group) {
   at::Tensor held = x;
   for (size_t k = 0; k < way.stages.size(); ++k) {

@@ -24,6 +24,8 @@ struct Way {
   Wanted wanted = Wanted::nothing;  // of the input, in the first step
 };
 
+bool communicates(const Way& way);
+
 // Kept: asking again for the same plan takes no planning. Throws std::invalid_argument where the plan cannot
 // be run by the group.
 std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place);
@@ -32,7 +34,7 @@ std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan, co
 // inputs of the first step.
 at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group);
 
-// This rank's shape before the first step and after the last; of a rank outside the mesh without elements.
+// This rank's shape before the first step; of a rank outside the mesh without elements.
 std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place);
 
 }  // namespace shardway
