@@ -143,7 +143,7 @@ class _Moved(torch.autograd.Function):
         ctx.layout = layout_of(dtensor._spec)
         ctx.divisor = _combined_averages(ctx.layout, moved.layout)
         local = moved.local if moved.local is not None else dtensor._local_tensor.new_empty(0)
-        return DTensor(local.view_as(local), spec, requires_grad=dtensor.requires_grad)  # type: ignore[call-arg]
+        return DTensor(local.view_as(local), spec, requires_grad=dtensor.requires_grad)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def backward(ctx: Any, grad: DTensor) -> Any:
@@ -157,7 +157,7 @@ class _FromLocal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, local: torch.Tensor, tensor: MeshTensor, spec: DTensorSpec) -> DTensor:
         ctx.layout, ctx.device_mesh = tensor.layout, spec.mesh
-        return DTensor(local.view_as(local), spec, requires_grad=local.requires_grad)  # type: ignore[call-arg]
+        return DTensor(local.view_as(local), spec, requires_grad=local.requires_grad)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def backward(ctx: Any, grad: DTensor) -> Any:

@@ -67,8 +67,8 @@ at::Tensor MeshTensor::full() const {
 }
 
 void MeshTensor::backward(const std::optional<at::Tensor>& gradient) const {
-  if (!anchor_.defined() || !anchor_.requires_grad())
-    raise("MeshTensor", "backward of a tensor that has no gradient", rank());
+  if (!local_.defined() && !anchor_.defined()) return;
+  if (!anchor_.requires_grad()) raise("MeshTensor", "backward of a tensor that has no gradient", rank());
   const at::Tensor seed = gradient && local_.defined() ? *gradient : at::ones_like(anchor_);
   torch::autograd::backward({anchor_}, {seed});
 }

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
+
 #include "ops/adjoint.h"
 #include "ops/arguments.h"
 #include "ops/dtypes.h"
@@ -31,17 +33,20 @@ std::shared_ptr<const Plan> chosen_plan(const Layout& from, const Layout& to,
   return options.plan;
 }
 
-// The placements that the gradient of the result is said to have: a box where the result has one.
+// How the gradient of the result is said to lie: in the result's own boxes, so that shards are as they are.
 Layout gradient_layout(const Layout& to, const std::optional<std::vector<Placement>>& given) {
   if (!given) return without_addends(to);
-  const Layout layout = to.with(*given, to.order());
-  for (int64_t position = 0; position < to.mesh().size(); ++position) {
-    if (layout.box_at(position) == to.box_at(position)) continue;
-    throw BadArgument("grad_placements " + placements_text(layout) +
-                      " are no placements of the result's gradient, which has the boxes of " +
+  const auto has_same_box = [](const Placement& a, const Placement& b) {
+    return a.is_shard() || b.is_shard() ? a == b : true;
+  };
+  const std::vector<Placement>& own = to.placements();
+  if (!std::equal(given->begin(), given->end(), own.begin(), own.end(), has_same_box)) {
+    std::string text;
+    for (const Placement& placement : *given) text += (text.empty() ? "" : ",") + to_string(placement);
+    throw BadArgument("grad_placements " + text + " do not have the boxes of the result, which is " +
                       placements_text(to));
   }
-  return layout;
+  return to.with(*given, to.order());
 }
 
 void check_local(const MeshTensor& tensor) {
@@ -88,11 +93,15 @@ struct Known {
   c10::DeviceType device = c10::DeviceType::CPU;  // of the ranks that have a tensor
 };
 
+// Whether every rank has all it needs. A rank outside the mesh must hear of a gradient, which may need it.
+bool is_local(const Request& request, const Group& group) {
+  return request.way && !communicates(*request.way) && request.way->plan->from.mesh().size() == group.size();
+}
+
 // Compares with the other ranks: collective. Where nothing is to be communicated, that is left out unless it
 // costs next to nothing or is asked for. Throws c10::ValueError for a problem of any rank that is heard of.
 Known settle(const Call& call, const Request& request, const Group& group) {
-  const bool is_local = request.way && !communicates(*request.way);
-  if (is_local && !named("redistribute", [&] { return checks_every_call(group); })) {
+  if (is_local(request, group) && !named("redistribute", [&] { return checks_every_call(group); })) {
     if (!call.problem.empty()) raise("redistribute", call.problem, group.rank());
     return {.any_requires_grad = call.requires_grad()};
   }

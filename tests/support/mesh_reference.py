@@ -105,8 +105,13 @@ class Pair:
         ]
         return part(self._combined(chosen), indices)
 
+    def whole(self) -> Tensor:
+        """The global tensor, where no addends stay."""
+        return self._combined([addend for _, addend in sorted(self.addends.items())])
+
     @property
     def divisor(self) -> int:
+        """By what addends that are combined are divided."""
         return math.prod(self.before.mesh.shape[dim] for dim in self._combined_dims if self._op(dim) == "avg")
 
     @property
@@ -196,9 +201,7 @@ class Layouts:
                 placements[outermost] = sw.Shard(dim, self._parts(shape[dim], mesh.shape[outermost]))
         return sw.Layout(shape, dtype, mesh, placements, order)
 
-    def pair(
-        self, dtype: torch.dtype | None = None, longest: int = 7, ops: Sequence[str] | None = None, ragged: bool = True
-    ) -> Pair:
+    def pair(self, dtype: torch.dtype | None = None, longest: int = 7, ops: Sequence[str] | None = None) -> Pair:
         dtype = self.random.choice(DTYPES) if dtype is None else dtype
         shape, mesh = self.shape(longest), self.mesh()
         partials = self._partials(mesh, dtype, ops)
@@ -215,12 +218,13 @@ class Layouts:
         return [b - a for a, b in itertools.pairwise(borders)]
 
     def _partials(self, mesh: sw.Mesh, dtype: torch.dtype, ops: Sequence[str] | None) -> dict[int, sw.Partial]:
-        op = self.random.choice(_ops_of(dtype) if ops is None else ops) if dtype not in (*FLOAT8, torch.bool) else None
-        if op is None or self.random.random() < 0.4:
+        ops = _ops_of(dtype) if ops is None else ops
+        if not ops or self.random.random() < 0.4:
             return {}
+        op = self.random.choice(ops)
         mixed = op in ("sum", "avg") and (dtype.is_floating_point or dtype.is_complex)
         return {
-            dim: sw.Partial(self.random.choice(("sum", "avg")) if mixed and ops is None else op)
+            dim: sw.Partial(self.random.choice(("sum", "avg")) if mixed else op)
             for dim in range(mesh.ndim)
             if self.random.random() < 0.5
         }
@@ -247,6 +251,8 @@ class Layouts:
 
 
 def _ops_of(dtype: torch.dtype) -> tuple[str, ...]:
+    if dtype in FLOAT8 or dtype == torch.bool:
+        return ()
     if dtype.is_complex:
         return ("sum", "product")
     return ("sum", "min", "max", "product")
