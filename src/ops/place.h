@@ -1,7 +1,7 @@
 // The ranks that share a MeshTensor, and where this one stands among them.
 #pragma once
 
-#include "plan/stages.h"
+#include "plan/group_ranks.h"
 #include "shardway/mesh_tensor.h"
 
 namespace shardway {

@@ -10,6 +10,7 @@
 
 #include "ops/header.h"
 #include "ops/place.h"
+#include "plan/stages.h"
 #include "transport/transport.h"
 
 namespace shardway {

@@ -1,10 +1,8 @@
 #include "plan/stages.h"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
-#include "plan/numbers.h"
 #include "plan/passage.h"
 
 namespace shardway {
@@ -197,42 +195,29 @@ Layout combined_in_place(const Layout& from, const Passage& passage) {
   return from.with(placements, from.order());
 }
 
+// Between two ranks an exchange sends no more than an all_reduce, but each combines all. From about here on
+// that costs more than a second meeting (docs/decisions/0008).
+constexpr int64_t kCombinedWholeBytes = 256 << 10;
+
+bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_up_to_bytes) {
+  const bool is_all_reduce = step.kind == StepKind::all_reduce;
+  const bool is_in_place = !passage.resolved.empty() && combined_in_place(step.from, passage) == step.to;
+  if (is_all_reduce && !is_in_place) refuse(step, "it does more than combine addends where they lie");
+  if (!is_in_place || step.from.ndim() == 0) return false;
+  const int64_t one_route_up_to = is_all_reduce ? whole_up_to_bytes : kCombinedWholeBytes;
+  return largest_box_bytes(step.from) > one_route_up_to;
+}
+
 Stage stage_of(const Step& step, const GroupRanks& ranks, int64_t rank, int64_t whole_up_to_bytes) {
   const Passage passage = passage_between(step.from, step.to);
   if (step.kind == StepKind::slice && !is_local(step.from, step.to, passage))
     refuse(step, "ranks need what others hold");
-  if (step.kind != StepKind::all_reduce) return direct_stage(direct_route(step, passage, ranks, rank));
-  if (passage.resolved.empty() || !(combined_in_place(step.from, passage) == step.to))
-    refuse(step, "it does more than combine addends where they lie");
-  const bool is_small = largest_box_bytes(step.from) <= whole_up_to_bytes || step.from.ndim() == 0;
-  if (is_small) return direct_stage(direct_route(step, passage, ranks, rank));
-  return all_reduce_stage(step, passage, ranks, rank);
+  if (runs_as_two_routes(step, passage, whole_up_to_bytes))
+    return all_reduce_stage(step, passage, ranks, rank);
+  return direct_stage(direct_route(step, passage, ranks, rank));
 }
 
 }  // namespace
-
-GroupRanks::GroupRanks(std::vector<int64_t> numbers) : numbers_(std::move(numbers)) {
-  for (size_t rank = 0; rank < numbers_.size(); ++rank)
-    rank_of_.emplace(numbers_[rank], static_cast<int64_t>(rank));
-}
-
-std::optional<int64_t> GroupRanks::rank_of(int64_t number) const {
-  const auto found = rank_of_.find(number);
-  return found == rank_of_.end() ? std::nullopt : std::optional(found->second);
-}
-
-void GroupRanks::check_cover(const Mesh& mesh) const {
-  constexpr size_t kMostShown = 16;
-  for (const int64_t number : mesh.ranks()) {
-    if (rank_of_.contains(number)) continue;
-    const bool all_fit = numbers_.size() <= kMostShown;
-    const std::vector<int64_t> shown(numbers_.begin(),
-                                     all_fit ? numbers_.end() : numbers_.begin() + kMostShown);
-    throw std::invalid_argument("the mesh " + to_string(mesh) + " has rank " + std::to_string(number) +
-                                ", but the group has the ranks " + join(shown, ",") +
-                                (all_fit ? "" : ",..."));
-  }
-}
 
 std::vector<Stage> stages_of(const Plan& plan, const GroupRanks& ranks, int64_t rank,
                              int64_t whole_up_to_bytes) {

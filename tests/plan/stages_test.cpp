@@ -123,6 +123,17 @@ TEST(Stages, ASmallAllReduceIsOneRoute) {
   EXPECT_TRUE(stages_of(all_reduce_of_two(), GroupRanks({0, 1}), 0, bytes - 1).front().collection);
 }
 
+TEST(Stages, ALargeExchangeThatCombinesInPlaceIsTwoRoutes) {
+  const auto is_two = [](int64_t rows) {
+    const Layout from = on_two_ranks({partial()}, {rows, 1024});
+    const auto made = plan(from, from.with({replicate()}));
+    EXPECT_EQ(made->steps[0].kind, StepKind::exchange);
+    return stages_of(*made, GroupRanks({0, 1}), 0, 0).front().collection.has_value();
+  };
+  EXPECT_FALSE(is_two(64));  // 256 KiB
+  EXPECT_TRUE(is_two(65));
+}
+
 TEST(Stages, CollectivesOfTheWholeGroupSayWhatTheyAre) {
   const auto pattern = [](const Layout& from, const Layout& to, const Numbers& group) {
     return stages_of(*plan(from, to), GroupRanks(group), 0, 0).front().route.pattern;
