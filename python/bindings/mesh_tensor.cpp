@@ -8,6 +8,7 @@
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/place.h"
+#include "ops/way.h"
 #include "shardway/redistribute.h"
 #include "torch_dtype.h"
 #include "values.h"
@@ -114,6 +115,14 @@ Target read_request(const Layout& from, const py::handle& placements, const py::
   return target;
 }
 
+// For a caller that cannot take part: raises its problem on every rank of the tensor's group.
+[[noreturn]] void refuse_for(const BoundTensor& self, const std::string& problem) {
+  const py::gil_scoped_release release;
+  const Group& group = self.tensor.group();
+  const bool others_only_slice = is_everywhere(self.tensor.layout(), group);
+  fail_together(Collective::redistribute, problem, group, others_only_slice);
+}
+
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
                            const py::object& topology, const py::object& max_bytes, const py::object& plan,
                            const py::object& grad_placements, bool async_op) {
@@ -121,10 +130,7 @@ py::object redistribute_of(const BoundTensor& self, const py::object& placements
   const std::string problem = problem_reading([&] {
     target = read_request(self.tensor.layout(), placements, mesh, topology, max_bytes, plan, grad_placements);
   });
-  if (!problem.empty()) {
-    const py::gil_scoped_release release;
-    fail_together(Collective::redistribute, problem, self.tensor.group(), /*sizes_known=*/false);
-  }
+  if (!problem.empty()) refuse_for(self, problem);
   if (async_op) {
     auto call = [&] {
       const py::gil_scoped_release release;
@@ -142,12 +148,13 @@ py::object redistribute_of(const BoundTensor& self, const py::object& placements
 BoundTensor distribute_of(const py::object& tensor, const py::object& mesh, const py::object& placements,
                           const py::object& src, const py::object& group) {
   const ReadGroup read = read_any_group(group, "distribute");
+  const bool from_all = src.is_none();
   DistributeOptions options{.group = read.group};
   at::Tensor whole;
   std::optional<Mesh> target;
   std::vector<Placement> places;
   const std::string problem = problem_reading([&] {
-    if (!src.is_none()) options.src = read_int("src", src);
+    if (!from_all) options.src = read_int("src", src);
     const int64_t number = read.group.global_ranks()[static_cast<size_t>(read.group.rank())];
     if (!options.src || *options.src == number) whole = read_tensor("tensor", tensor);
     target = read_mesh(mesh);
@@ -155,8 +162,8 @@ BoundTensor distribute_of(const py::object& tensor, const py::object& mesh, cons
   });
   MeshTensor result = [&] {
     const py::gil_scoped_release release;
-    const auto collective = options.src ? Collective::distribute : Collective::redistribute;
-    if (!problem.empty()) fail_together(collective, problem, read.group, /*sizes_known=*/false);
+    const auto collective = from_all ? Collective::redistribute : Collective::distribute;
+    if (!problem.empty()) fail_together(collective, problem, read.group, /*sizes_known=*/from_all);
     return distribute(whole, *target, places, options);
   }();
   return {.tensor = std::move(result), .group = read.object};
@@ -173,12 +180,6 @@ py::object full_of(const BoundTensor& self) {
 // Loaded when the first DTensor is met.
 py::object dtensor_function(const char* name) {
   return py::module_::import("shardway._dtensor_redistribute").attr(name);
-}
-
-// For a caller that cannot take part: raises its problem on every rank of the tensor's group.
-void refuse_for(const BoundTensor& self, const std::string& problem) {
-  const py::gil_scoped_release release;
-  fail_together(Collective::redistribute, problem, self.tensor.group(), /*sizes_known=*/false);
 }
 
 void backward_of(const BoundTensor& self, const py::object& gradient) {

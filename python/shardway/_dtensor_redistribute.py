@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.distributed import ProcessGroup
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _world
 from torch.distributed.tensor import DTensor
@@ -98,8 +99,10 @@ def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
     ranks: Sequence[int] = layout.mesh.ranks
     if target is not dtensor.device_mesh:
         ranks = sorted({*ranks, *mesh_of(target).ranks})
-    local = dtensor._local_tensor.detach() if _is_inside(dtensor.device_mesh) else None
-    return MeshTensor(local, layout, _group_of(ranks))
+    local = dtensor._local_tensor
+    if isinstance(local, AsyncCollectiveTensor):
+        local = local.wait()
+    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, _group_of(ranks))
 
 
 def _problem_of(

@@ -204,9 +204,9 @@ void compare(const at::Tensor& blocks) {
 }
 
 bool have_same_hash(const at::Tensor& blocks) {
-  const auto& first = Block(blocks, 0).header().hash;
+  const CallHash& first = Block(blocks, 0).hash();
   for (int64_t rank = 1; rank < blocks.size(0); ++rank) {
-    if (Block(blocks, rank).header().hash != first) return false;
+    if (Block(blocks, rank).hash() != first) return false;
   }
   return true;
 }

@@ -15,6 +15,13 @@ std::string text_of(const Mesh& mesh, const std::vector<Placement>& placements) 
   return text;
 }
 
+// The same on every host.
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 14695981039346656037U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return hash;
+}
+
 std::vector<Placement> replicas(const Mesh& mesh) {
   return std::vector<Placement>(mesh.shape().size(), replicate());
 }
@@ -46,7 +53,7 @@ Told hear_from(int64_t src, const at::Tensor& tensor, const std::string& target,
     call.x = tensor;
   });
   const std::string words = c10::str("src: ", src, "\ntarget: ", target);
-  call.hash = {std::hash<std::string>()(words), 0};
+  call.hash = CallHash{hash_of(words)};
   call.words = [&] { return words; };
   if (!group.distributed()) {
     if (!call.problem.empty()) raise("distribute", call.problem, src);
@@ -74,7 +81,8 @@ MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vec
     check_dense(tensor, "tensor");
     whole.emplace(tensor.sizes().vec(), dtype_of(tensor.scalar_type()), mesh, replicas(mesh));
   });
-  if (!problem.empty()) raise("distribute", problem, number);
+  // The others slice what they have, and compare where that costs next to nothing.
+  if (!problem.empty()) fail_together(Collective::redistribute, problem, group, /*sizes_known=*/true);
   const bool is_inside = mesh.position_of(number).has_value();
   return redistribute(MeshTensor(is_inside ? tensor : at::Tensor(), *whole, group),
                       from_the_front(placements, whole->ndim()));

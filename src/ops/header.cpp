@@ -76,9 +76,9 @@ at::Tensor problem_block(const Call& call, const Group& group) {
 // The block of a rank that brings no tensor.
 at::Tensor bare_block(const Call& call, const Group& group) {
   at::Tensor bytes = new_block(call, group, 0);
-  Header& header = Block(bytes.mutable_data_ptr<uint8_t>(), group.size()).header();
-  header.has_tensor = 0;
-  header.hash = call.hash;
+  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
+  block.header().has_tensor = 0;
+  if (call.hash) block.hash() = *call.hash;
   return bytes;
 }
 
@@ -96,11 +96,11 @@ at::Tensor call_block(const Call& call, const Group& group) {
   header.dim = static_cast<uint8_t>(call.dim);
   header.ndim = static_cast<uint8_t>(call.x.dim());
   header.out_size = call.out_size;
-  header.hash = call.hash;
   std::copy(call.x.sizes().begin(), call.x.sizes().end(), header.shape.begin());
   header.has_sizes = !call.sizes.empty();
   header.has_recv_sizes = !call.recv_sizes.empty();
   std::copy(call.sizes.begin(), call.sizes.end(), block.sizes());
+  if (call.hash) block.hash() = *call.hash;
   std::copy(call.recv_sizes.begin(), call.recv_sizes.end(), block.recv_sizes());
   if (is_in_slot) header.slot_bytes = payload_bytes;
   if (payload_bytes > 0) {
@@ -143,8 +143,9 @@ Agreement agree(const Call& call, const Group& group) {
   }();
   compare(blocks);
   // What the hashes stand for is told only where they differ, which every rank sees.
-  if (!have_same_hash(blocks)) compare_words(gathered(name, text_block(call, group, call.words()), group));
-  return {call, group, std::move(blocks)};
+  if (call.hash && !have_same_hash(blocks))
+    compare_words(gathered(name, text_block(call, group, call.words()), group));
+  return {group, std::move(blocks)};
 }
 
 void fail_together(Collective collective, const std::string& problem, const Group& group, bool sizes_known) {
@@ -155,8 +156,7 @@ void fail_together(Collective collective, const std::string& problem, const Grou
   raise(name_of(collective), problem, group.rank());
 }
 
-Agreement::Agreement(const Call& call, const Group& group, at::Tensor blocks)
-    : call_(call), group_(group), blocks_(std::move(blocks)) {}
+Agreement::Agreement(Group group, at::Tensor blocks) : group_(std::move(group)), blocks_(std::move(blocks)) {}
 
 int64_t Agreement::size_along_dim(int64_t rank) const {
   const Block block(blocks_, rank);

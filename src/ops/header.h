@@ -29,6 +29,9 @@ enum class Collective : uint8_t {
 
 const char* name_of(Collective collective);
 
+// Of what all ranks must say alike in a redistribute: its layouts, and the way between them.
+using CallHash = std::array<uint64_t, 2>;
+
 // What the other ranks need of a rank's tensor in the first exchange of it.
 enum class Wanted : uint8_t { nothing, parts, whole };
 
@@ -39,13 +42,13 @@ struct Call {
   int64_t dim = 0;    // counted from the front
   Op op = Op::sum;
   Grad grad = Grad::sum;
-  Sizes sizes = {};                         // as given; what this rank sends, for all_to_all_v
-  Sizes recv_sizes = {};                    // as given; all_to_all_v only
-  int64_t out_size = -1;                    // extent of the caller's out along dim; -1 without
-  Wanted wanted = Wanted::nothing;          // redistribute only
-  std::array<uint64_t, 2> hash = {};        // redistribute and distribute: of what all ranks must say alike
-  std::function<std::string()> words = {};  // that in words: a line per point, its name, ": ", what it is
-  std::string problem = {};                 // why the arguments cannot be; then only `collective` counts
+  Sizes sizes = {};                             // as given; what this rank sends, for all_to_all_v
+  Sizes recv_sizes = {};                        // as given; all_to_all_v only
+  int64_t out_size = -1;                        // extent of the caller's out along dim; -1 without
+  Wanted wanted = Wanted::nothing;              // redistribute only
+  std::optional<CallHash> hash = std::nullopt;  // redistribute and distribute
+  std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
+  std::string problem = {};                     // why the arguments cannot be; then only `collective` counts
 
   bool requires_grad() const;
 };
@@ -53,7 +56,7 @@ struct Call {
 // What all ranks said, once they agree.
 class Agreement {
  public:
-  Agreement(const Call& call, const Group& group, at::Tensor blocks);
+  Agreement(Group group, at::Tensor blocks);
 
   int64_t size_along_dim(int64_t rank) const;
   int64_t out_size(int64_t rank) const;
@@ -67,7 +70,6 @@ class Agreement {
   KnownInputs known_inputs() const;
 
  private:
-  Call call_;
   Group group_;
   at::Tensor blocks_;
 };

@@ -71,10 +71,17 @@ void read_request(const MeshTensor& tensor, const Layout& to, const Redistribute
   if (request.way->combines && local.defined()) check_reduction(local, *request.way->combines);
 }
 
-std::string words_of(const Layout& from, const Layout& to, const Request& request) {
-  return c10::str("the tensor: ", to_string(from), "\nthe target: ", to_string(to),
-                  "\nthe gradient: ", to_string(*request.gradient), "\nthe plan: ", request.way->plan->text(),
-                  "\nthe group's ranks: other numbers");
+// With the ranks of its mesh, where those are others than 0, 1, …
+std::string described(const Layout& layout) {
+  const Mesh& mesh = layout.mesh();
+  if (mesh == Mesh(mesh.shape())) return to_string(layout);
+  return c10::str(to_string(layout), " of ranks ", at::IntArrayRef(mesh.ranks()));
+}
+
+std::string words_of(const Layout& from, const Layout& to, const Request& request, const Place& place) {
+  return c10::str("the tensor: ", described(from), "\nthe target: ", described(to),
+                  "\nthe gradient: ", described(*request.gradient), "\nthe plan: ", request.way->plan->text(),
+                  "\nthe group's ranks: ", at::IntArrayRef(place.ranks.numbers()));
 }
 
 Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request) {
@@ -82,8 +89,8 @@ Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request)
   return {.collective = Collective::redistribute,
           .x = tensor.local(),
           .wanted = request.way->wanted,
-          .hash = {from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()},
-          .words = [&] { return words_of(from, to, request); }};
+          .hash = CallHash{from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()},
+          .words = [&] { return words_of(from, to, request, *tensor.place()); }};
 }
 
 // What a rank knows of the others before the first step.
@@ -93,16 +100,20 @@ struct Known {
   c10::DeviceType device = c10::DeviceType::CPU;  // of the ranks that have a tensor
 };
 
-// Whether every rank has all it needs. A rank outside the mesh must hear of a gradient, which may need it.
-bool is_local(const Request& request, const Group& group) {
-  return request.way && !communicates(*request.way) && request.way->plan->from.mesh().size() == group.size();
+// Whether every rank has all it needs, as far as this one understands the call. A rank outside the mesh must
+// hear of a gradient, which may need it.
+bool is_local(const MeshTensor& tensor, const Request& request) {
+  const Group& group = tensor.group();
+  if (!request.way) return is_everywhere(tensor.layout(), group);
+  return !communicates(*request.way) && tensor.layout().mesh().size() == group.size();
 }
 
 // Compares with the other ranks: collective. Where nothing is to be communicated, that is left out unless it
 // costs next to nothing or is asked for. Throws c10::ValueError for a problem of any rank that is heard of.
-Known settle(const Call& call, const Request& request, const Group& group) {
-  if (is_local(request, group) && !named("redistribute", [&] { return checks_every_call(group); })) {
-    if (!call.problem.empty()) raise("redistribute", call.problem, group.rank());
+Known settle(const Call& call, const Request& request, const MeshTensor& tensor) {
+  const Group& group = tensor.group();
+  if (is_local(tensor, request) && !named("redistribute", [&] { return checks_every_call(group); })) {
+    if (!call.problem.empty()) raise("redistribute", call.problem, tensor.rank());
     return {.any_requires_grad = call.requires_grad()};
   }
   const Agreement agreement = agree(call, group);
@@ -161,7 +172,7 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   }
   Call call{.collective = Collective::redistribute, .problem = problem};
   if (problem.empty()) call = call_of(tensor, *to, request);
-  return moved(tensor, request, settle(call, request, group), options);
+  return moved(tensor, request, settle(call, request, tensor), options);
 }
 
 // Whether a posted call can serve: work on a device makes its way by itself, on the caller's stream.

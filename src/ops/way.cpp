@@ -55,13 +55,20 @@ class Ways {
   std::unordered_map<Key, std::shared_ptr<const Way>, KeyHash> known_;
 };
 
-// Every rank needs all of a replica or of an addend that others lack; otherwise each needs another part.
+// Whether every other rank pulls all of this one's input.
+bool goes_whole_to_all(const Route& route) {
+  const Box whole = Box::whole(route.input_shape);
+  int64_t others = 0;
+  for (const Move& push : route.pushes) {
+    if (!(push.mine == whole)) return false;
+    if (push.peer != route.rank) ++others;
+  }
+  return others == route.size - 1;
+}
+
 Wanted wanted_in(const Stage& stage) {
   if (stage.route.pattern == Pattern::own || stage.collection) return Wanted::nothing;
-  const Box whole = Box::whole(stage.route.input_shape);
-  const bool is_whole = std::all_of(stage.route.pushes.begin(), stage.route.pushes.end(),
-                                    [&](const Move& push) { return push.mine == whole; });
-  return is_whole ? Wanted::whole : Wanted::parts;
+  return goes_whole_to_all(stage.route) ? Wanted::whole : Wanted::parts;
 }
 
 std::shared_ptr<const Way> make_way(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place,
@@ -96,6 +103,12 @@ std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan,
 bool communicates(const Way& way) {
   return std::any_of(way.stages.begin(), way.stages.end(),
                      [](const Stage& stage) { return stage.route.pattern != Pattern::own; });
+}
+
+bool is_everywhere(const Layout& layout, const Group& group) {
+  const auto is_replica = [](const Placement& placement) { return placement.is_replicate(); };
+  return layout.mesh().size() == group.size() &&
+         std::all_of(layout.placements().begin(), layout.placements().end(), is_replica);
 }
 
 at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group) {

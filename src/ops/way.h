@@ -27,6 +27,9 @@ struct Way {
 
 bool communicates(const Way& way);
 
+// Whether every rank of the group holds all of a tensor, so that no way from there communicates.
+bool is_everywhere(const Layout& layout, const Group& group);
+
 // Kept: asking again for the same plan takes no planning. Throws std::invalid_argument where the plan cannot
 // be run by the group.
 std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place);

@@ -125,6 +125,9 @@ def test_ranks_that_disagree_are_told_both_sides(rank, size, transport):
         [r"the gradient: f32\[6,4\] on 3: R on rank 0, f32\[6,4\] on 3: P on rank 2"],
         "grad_placements",
     )
+    other = sw.Mesh((size,), ranks=(1, 0, 2) if rank == 2 else (0, 1, 2))
+    message = message_of(lambda: sw.redistribute(tensor(size, rank), [sw.Shard(1)], mesh=other))
+    assert_says(message, [r"the target: f32\[6,4\] on 3: S1 on rank 0, .*of ranks \[1, 0, 2\] on rank 2"], "mesh")
     mine = tensor(size, rank, dtype=torch.float64 if rank == 2 else torch.float32)
     message = message_of(lambda: sw.redistribute(mine, [sw.Shard(1)]))
     assert_says(message, [r"the tensor: f32\[6,4\] on 3: S0 on rank 0, f64\[6,4\] on 3: S0 on rank 2"], "dtype")
@@ -188,10 +191,12 @@ def test_distribute_reports_the_sources_mistakes_to_all(rank, size, transport):
     says(["src=7 is not in the group"], src=7)
     says(["S3", "2-d tensor"], placement=sw.Shard(3), src=1)
     says(["from R to P", "addends are never made"], placement=sw.Partial(), src=0)
-    says(["from R to P", "addends are never made"], placement=sw.Partial())
     says([r"disagree on src: 0 on rank 0, 1 on rank 1"], src=rank)
     says(["disagree on target: 3: S0 on rank 0, 3: S1 on rank 2"], placement=sw.Shard(1 if rank == 2 else 0), src=1)
     says(["no Mesh"], mesh=None, src=1)
+    for tensor, placement, words in ((whole, sw.Partial(), "from R to P"), (None, sw.Shard(0), "tensor is a NoneType")):
+        with pytest.raises(ValueError, match=f"redistribute: .*{words}"):  # of all ranks, each by itself on gloo
+            sw.distribute(tensor, mesh, [placement])
     assert_usable(rank, size)
 
 
