@@ -86,6 +86,16 @@ Group read_group(const py::handle& value) {
   return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>()};
 }
 
+ReadGroup read_any_group(const py::handle& value, const char* op) {
+  const py::object found = py::module_::import("shardway._groups").attr("group_and_ranks")(value, op);
+  const py::tuple group_and_ranks = found;
+  const py::object group = group_and_ranks[0];
+  if (group.is_none()) return {.object = group, .group = {}};
+  return {.object = group,
+          .group = Group(group.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(),
+                         *read_sizes("ranks", group_and_ranks[1]))};
+}
+
 py::tuple as_tuple(const Sizes& sizes) {
   py::tuple result(sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) result[i] = py::int_(sizes[i]);

@@ -91,31 +91,6 @@ std::string repr_of(const Placement& placement) {
   return placement.is_ragged() ? text + ", sizes=" + text_of(tuple_of(placement.sizes)) + ")" : text + ")";
 }
 
-Placement read_placement(const py::handle& value) {
-  if (py::isinstance<Placement>(value)) return value.cast<Placement>();
-  return dtensor("placement_of")(value).cast<Placement>();
-}
-
-// Shard dims that count from the end are counted from the front.
-std::vector<Placement> read_placements(const py::handle& value, int64_t ndim) {
-  std::vector<Placement> placements;
-  for (const py::object& item : read_list("layout: placements", value)) {
-    Placement placement = read_placement(item);
-    if (placement.is_shard() && placement.dim < 0 && placement.dim >= -ndim) placement.dim += ndim;
-    placements.push_back(std::move(placement));
-  }
-  return placements;
-}
-
-ShardOrder read_order(const py::handle& value) {
-  ShardOrder order;
-  if (value.is_none()) return order;
-  for (const py::object& item : read_list("layout: order", value)) {
-    order.push_back(read_ints("layout: order[" + std::to_string(order.size()) + "]", item));
-  }
-  return order;
-}
-
 Layout make_layout(const py::object& shape, const py::object& dtype, const py::object& mesh,
                    const py::object& placements, const py::object& order) {
   std::vector<int64_t> lengths = read_ints("layout: shape", shape);

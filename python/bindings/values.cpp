@@ -77,6 +77,31 @@ Mesh read_mesh(const py::handle& value) {
   return dtensor("mesh_of")(value).cast<Mesh>();
 }
 
+static Placement read_placement(const py::handle& value) {
+  if (py::isinstance<Placement>(value)) return value.cast<Placement>();
+  return dtensor("placement_of")(value).cast<Placement>();
+}
+
+// Shard dims that count from the end are counted from the front.
+std::vector<Placement> read_placements(const py::handle& value, int64_t ndim) {
+  std::vector<Placement> placements;
+  for (const py::object& item : read_list("layout: placements", value)) {
+    Placement placement = read_placement(item);
+    if (placement.is_shard() && placement.dim < 0 && placement.dim >= -ndim) placement.dim += ndim;
+    placements.push_back(std::move(placement));
+  }
+  return placements;
+}
+
+ShardOrder read_order(const py::handle& value) {
+  ShardOrder order;
+  if (value.is_none()) return order;
+  for (const py::object& item : read_list("layout: order", value)) {
+    order.push_back(read_ints("layout: order[" + std::to_string(order.size()) + "]", item));
+  }
+  return order;
+}
+
 Layout read_layout(const char* what, const py::handle& value) {
   if (py::isinstance<Layout>(value)) return value.cast<Layout>();
   return dtensor("layout_of")(value, what).cast<Layout>();

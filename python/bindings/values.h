@@ -35,6 +35,10 @@ py::object dtensor(const char* function);
 Mesh read_mesh(const py::handle& value);                        // ours or a DeviceMesh
 Layout read_layout(const char* what, const py::handle& value);  // ours or a DTensorSpec
 
+// Placements, ours or torch's, of a tensor of so many dims.
+std::vector<Placement> read_placements(const py::handle& value, int64_t ndim);
+ShardOrder read_order(const py::handle& value);
+
 template <class Item>
 py::tuple tuple_of(const std::vector<Item>& items) {
   py::tuple result(items.size());

@@ -1,13 +1,16 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Literal, TypeAlias, overload
+from typing import Literal, NoReturn, TypeAlias, overload
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor.placement_types import Placement as TorchPlacement
+
+from shardway._groups import GroupLike
 
 __version__: str
 
@@ -308,6 +311,78 @@ def redistribute_cost(a: Layout, b: Layout, topology: Topology | None, rules: st
 def steps_along(layouts: Sequence[Layout | DTensorSpec], topology: Topology | None) -> list[Step]: ...
 def draw(layout: Layout, columns: int) -> str: ...
 def clear_plans() -> None: ...
+
+class MeshTensor:
+    """What this rank holds of a tensor, and how the tensor lies on its mesh. A pair, no kind of Tensor.
+
+    `local` is this rank's box, None on a rank outside the mesh. `group` has all ranks of the mesh, which are global
+    ranks; None is the default group. Making one communicates nothing. Pickled are the local part, its layout and its
+    rank; loaded by that rank of a job it is in the default group, else it can be looked at and not be moved.
+    """
+    def __init__(self, local: Tensor | None, layout: Layout | DTensorSpec, group: GroupLike = None) -> None: ...
+    @property
+    def local(self) -> Tensor | None: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def group(self) -> ProcessGroup | None: ...
+    @property
+    def rank(self) -> int:
+        """The global rank whose part this is."""
+    @property
+    def box(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Where the local part begins in the tensor, and its shape."""
+    @property
+    def shape(self) -> torch.Size:
+        """Of the whole tensor."""
+    @property
+    def dtype(self) -> torch.dtype: ...
+    def full(self) -> Tensor | None:
+        """The whole tensor on every rank of the mesh, None on the others: collective."""
+    def backward(self, gradient: Tensor | None = None) -> None:
+        """Runs backward from the local part. On a rank outside the mesh too, since backward is a collective."""
+    @staticmethod
+    def from_dtensor(dtensor: DTensor, group: GroupLike = None) -> MeshTensor:
+        """Shares memory with it. `group` None is the group that has exactly the mesh's ranks."""
+    def to_dtensor(self, device_mesh: DeviceMesh) -> DTensor:
+        """Shares memory with it. A ValueError for sizes that DTensor cannot say."""
+
+class MeshTensorHandle:
+    def wait(self) -> MeshTensor: ...
+
+def _rebuilt_mesh_tensor(local: Tensor | None, layout: Layout, rank: int) -> MeshTensor: ...
+@overload
+def redistribute(
+    t: MeshTensor,
+    placements: Sequence[PlacementLike] | Layout | None,
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+    plan: Plan | None,
+    grad_placements: Sequence[PlacementLike] | None,
+    async_op: Literal[False],
+) -> MeshTensor: ...
+@overload
+def redistribute(
+    t: MeshTensor,
+    placements: Sequence[PlacementLike] | Layout | None,
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+    plan: Plan | None,
+    grad_placements: Sequence[PlacementLike] | None,
+    async_op: bool,
+) -> MeshTensor | MeshTensorHandle: ...
+def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
+    """Raises a problem of this rank on every rank of the tensor's group: collective."""
+
+def distribute(
+    tensor: Tensor | None,
+    mesh: Mesh | DeviceMesh,
+    placements: Sequence[PlacementLike],
+    src: int | None,
+    group: GroupLike,
+) -> MeshTensor: ...
 
 class MeshTopoInfo:
     """Per mesh dim its ranks, GiB/s and latency in microseconds."""

@@ -15,6 +15,8 @@ from shardway._C import (
     Layout,
     Link,
     Mesh,
+    MeshTensor,
+    MeshTensorHandle,
     Partial,
     Placement,
     Plan,
@@ -36,6 +38,7 @@ from shardway._collectives import (
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
+from shardway._redistribute import distribute, redistribute
 
 __all__ = [
     "AllGather",
@@ -43,6 +46,8 @@ __all__ = [
     "Layout",
     "Link",
     "Mesh",
+    "MeshTensor",
+    "MeshTensorHandle",
     "Partial",
     "Placement",
     "Plan",
@@ -56,12 +61,14 @@ __all__ = [
     "all_gather_v",
     "all_to_all_v",
     "clear_plans",
+    "distribute",
     "draw",
     "empty",
     "empty_cache",
     "gather_sizes",
     "memory_stats",
     "plan",
+    "redistribute",
     "redistribute_cost",
     "reduce_scatter_v",
     "split_by_rank",

@@ -51,3 +51,9 @@ def _along(mesh: DeviceMesh, dim: int | str, op: str) -> ProcessGroup:
 def _refusal(op: str, problem: str) -> ValueError:
     where = f" (rank {dist.get_rank()})" if dist.is_initialized() else ""
     return ValueError(f"{op}: {problem}{where}")
+
+
+def group_and_ranks(group: GroupLike, op: str) -> tuple[ProcessGroup | None, list[int] | None]:
+    """The process group and the global ranks of its ranks."""
+    found = resolve_group(group, op)
+    return found, None if found is None else dist.get_process_group_ranks(found)

@@ -16,21 +16,6 @@ template <class... Parts>
   throw BadArgument(c10::str(parts...));
 }
 
-void check_movable(const at::Tensor& x, const Group& group) {
-  if (!x.defined()) refuse("x is no tensor");
-  if (x.layout() != at::kStrided) refuse("x has layout ", x.layout(), ": only dense (Strided) tensors move");
-  if (x.is_quantized())
-    refuse("x is quantized (", dtype_name(x.scalar_type()), "): pass x.int_repr() or x.dequantize()");
-  if (x.is_nested()) refuse("x is a nested tensor: pass its values()");
-  if (x.dim() > kMaxDims) refuse("x has ", x.dim(), " dims; the limit is ", kMaxDims);
-  if (!group.distributed()) return;
-  if (x.is_meta()) refuse("x is on the meta device and holds no data");
-  if (x.unsafeGetTensorImpl()->is_python_dispatch()) {
-    refuse("x is a tensor subclass that holds no data of its own: pass the plain tensor inside it");
-  }
-  if (const auto why = group.transport().refuses(x.device())) refuse(*why);
-}
-
 struct AddressRange {
   uintptr_t begin = 0;
   uintptr_t end = 0;
@@ -51,6 +36,26 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
 }
 
 }  // namespace
+
+void check_dense(const at::Tensor& x, const char* name) {
+  if (!x.defined()) refuse(name, " is no tensor");
+  if (x.layout() != at::kStrided)
+    refuse(name, " has layout ", x.layout(), ": only dense (Strided) tensors move");
+  if (x.is_quantized())
+    refuse(name, " is quantized (", dtype_name(x.scalar_type()), "): pass its int_repr() or dequantize()");
+  if (x.is_nested()) refuse(name, " is a nested tensor: pass its values()");
+  if (x.dim() > kMaxDims) refuse(name, " has ", x.dim(), " dims; the limit is ", kMaxDims);
+}
+
+void check_movable(const at::Tensor& x, const Group& group, const char* name) {
+  check_dense(x, name);
+  if (!group.distributed()) return;
+  if (x.is_meta()) refuse(name, " is on the meta device and holds no data");
+  if (x.unsafeGetTensorImpl()->is_python_dispatch()) {
+    refuse(name, " is a tensor subclass that holds no data of its own: pass the plain tensor inside it");
+  }
+  if (const auto why = group.transport().refuses(x.device())) refuse(*why);
+}
 
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group) {
   check_movable(x, group);

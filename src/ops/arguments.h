@@ -18,6 +18,12 @@ class BadArgument : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+// Dense elements in memory, of as many dims as can be told.
+void check_dense(const at::Tensor& x, const char* name);
+
+// A tensor that the group can move: collective where that has to be found out first.
+void check_movable(const at::Tensor& x, const Group& group, const char* name = "x");
+
 // The dim counted from the front, of a tensor that can be moved.
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group);
 
@@ -52,7 +58,7 @@ std::string problem_in(Check&& check) {
   try {
     check();
     return {};
-  } catch (const BadArgument& error) {
+  } catch (const std::invalid_argument& error) {
     return error.what();
   }
 }

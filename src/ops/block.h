@@ -27,7 +27,7 @@ struct Header {
   uint8_t requires_grad = 0;
   uint8_t dim = 0;
   uint8_t ndim = 0;
-  uint8_t reserved = 0;
+  uint8_t has_tensor = 1;   // 0 on a rank outside the mesh
   int64_t slot_bytes = -1;  // -1: the payload comes in a second round
   int64_t out_size = -1;
   std::array<int64_t, kMaxDims> shape = {};
@@ -44,6 +44,10 @@ class Block {
   Header& header() const { return *reinterpret_cast<Header*>(data_); }
   int64_t* sizes() const { return reinterpret_cast<int64_t*>(data_ + sizeof(Header)); }
   int64_t* recv_sizes() const { return sizes() + ranks_; }
+
+  // In place of the sizes, in a call that has a hash; two words fit, since there are two ranks at least.
+  CallHash& hash() const { return *reinterpret_cast<CallHash*>(sizes()); }
+
   uint8_t* slot() const { return reinterpret_cast<uint8_t*>(recv_sizes() + ranks_); }
 
  private:
@@ -53,5 +57,11 @@ class Block {
 
 // Throws c10::ValueError when a rank has a problem or two disagree. `blocks` has one row per rank.
 void compare(const at::Tensor& blocks);
+
+bool have_same_hash(const at::Tensor& blocks);
+
+// Of blocks whose slots hold a Call's words: throws c10::ValueError naming the first point on which two ranks
+// differ.
+[[noreturn]] void compare_words(const at::Tensor& blocks);
 
 }  // namespace shardway

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -135,14 +136,57 @@ void check_collectives(const at::Tensor& blocks) {
   }
 }
 
+std::string text_in(const Block& block) {
+  return {reinterpret_cast<const char*>(block.slot()), static_cast<size_t>(block.header().slot_bytes)};
+}
+
 void check_problems(const at::Tensor& blocks) {
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
     const Block block(blocks, rank);
     const Header& header = block.header();
     if (header.has_problem == 0) continue;
-    const std::string text(reinterpret_cast<const char*>(block.slot()),
-                           static_cast<size_t>(header.slot_bytes));
-    raise(name_of(static_cast<Collective>(header.collective)), text, rank);
+    raise(name_of(static_cast<Collective>(header.collective)), text_in(block), rank);
+  }
+}
+
+// Of the ranks that have a tensor.
+void compare_devices(const at::Tensor& blocks) {
+  std::optional<int64_t> first;
+  for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
+    const Header& header = Block(blocks, rank).header();
+    if (header.has_tensor == 0) continue;
+    if (!first) first = rank;
+    const int8_t wanted = Block(blocks, *first).header().device;
+    const auto name = [](int8_t device) {
+      return c10::DeviceTypeName(static_cast<c10::DeviceType>(device), true);
+    };
+    TORCH_CHECK_VALUE(header.device == wanted, name_of(static_cast<Collective>(header.collective)),
+                      ": ranks disagree on device: ", name(wanted), " on rank ", *first, ", ",
+                      name(header.device), " on rank ", rank);
+  }
+}
+
+bool is_ragged(Collective collective) {
+  return collective == Collective::all_gather_v || collective == Collective::reduce_scatter_v ||
+         collective == Collective::all_to_all_v;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Throws where two ranks' words differ.
+void compare_lines(Collective collective, const std::string& first, const std::string& other, int64_t rank) {
+  const std::vector<std::string> a = lines_of(first);
+  const std::vector<std::string> b = lines_of(other);
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (a[i] == b[i]) continue;
+    const size_t name_length = a[i].find(": ");
+    disagree(collective, a[i].substr(0, name_length), a[i].substr(name_length + 2),
+             b[i].substr(name_length + 2), rank);
   }
 }
 
@@ -152,10 +196,28 @@ void compare(const at::Tensor& blocks) {
   check_collectives(blocks);
   check_problems(blocks);
   const auto collective = static_cast<Collective>(Block(blocks, 0).header().collective);
-  if (collective != Collective::gather_sizes) {
+  if (collective == Collective::redistribute) compare_devices(blocks);
+  if (is_ragged(collective)) {
     for (int64_t rank = 1; rank < blocks.size(0); ++rank) compare_with_first(blocks, rank);
   }
   if (collective == Collective::all_to_all_v) compare_sent_with_expected(blocks);
+}
+
+bool have_same_hash(const at::Tensor& blocks) {
+  const CallHash& first = Block(blocks, 0).hash();
+  for (int64_t rank = 1; rank < blocks.size(0); ++rank) {
+    if (Block(blocks, rank).hash() != first) return false;
+  }
+  return true;
+}
+
+void compare_words(const at::Tensor& blocks) {
+  const Block first(blocks, 0);
+  const auto collective = static_cast<Collective>(first.header().collective);
+  for (int64_t rank = 1; rank < blocks.size(0); ++rank)
+    compare_lines(collective, text_in(first), text_in(Block(blocks, rank)), rank);
+  C10_THROW_ERROR(ValueError, c10::str(name_of(collective),
+                                       ": ranks disagree on a layout that is too long to be told here"));
 }
 
 }  // namespace shardway

@@ -27,12 +27,24 @@ int64_t row_bytes(const Group& group) {
   return (bytes + 63) / 64 * 64;
 }
 
-// Whether x travels in the block. A gather needs all of it on every rank; otherwise each needs a part only.
+Wanted wanted_of(const Call& call) {
+  switch (call.collective) {
+    case Collective::all_gather_v:
+      return Wanted::whole;
+    case Collective::reduce_scatter_v:
+    case Collective::all_to_all_v:
+      return Wanted::parts;
+    default:
+      return call.wanted;
+  }
+}
+
+// Whether x travels in the block.
 bool fits_in_slot(const Call& call, const Group& group) {
-  if (call.collective == Collective::gather_sizes || !call.x.is_cpu()) return false;
+  const Wanted wanted = wanted_of(call);
+  if (wanted == Wanted::nothing || !call.x.is_cpu()) return false;
   const int64_t slot = group.transport().slot_bytes();
-  const bool is_needed_whole = call.collective == Collective::all_gather_v;
-  return static_cast<int64_t>(call.x.nbytes()) <= (is_needed_whole ? slot : slot / group.size());
+  return static_cast<int64_t>(call.x.nbytes()) <= (wanted == Wanted::whole ? slot : slot / group.size());
 }
 
 // A block with room for `slot_bytes`, its line zero but for the op.
@@ -46,13 +58,27 @@ at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
   return bytes;
 }
 
-at::Tensor problem_block(const Call& call, const Group& group) {
-  const int64_t length = std::min(static_cast<int64_t>(call.problem.size()), kProblemBytes);
+at::Tensor text_block(const Call& call, const Group& group, const std::string& text) {
+  const int64_t length = std::min(static_cast<int64_t>(text.size()), kProblemBytes);
   at::Tensor bytes = new_block(call, group, length);
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header().has_problem = 1;
   block.header().slot_bytes = length;
-  std::memcpy(block.slot(), call.problem.data(), static_cast<size_t>(length));
+  std::memcpy(block.slot(), text.data(), static_cast<size_t>(length));
+  return bytes;
+}
+
+at::Tensor problem_block(const Call& call, const Group& group) {
+  at::Tensor bytes = text_block(call, group, call.problem);
+  Block(bytes.mutable_data_ptr<uint8_t>(), group.size()).header().has_problem = 1;
+  return bytes;
+}
+
+// The block of a rank that brings no tensor.
+at::Tensor bare_block(const Call& call, const Group& group) {
+  at::Tensor bytes = new_block(call, group, 0);
+  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
+  block.header().has_tensor = 0;
+  if (call.hash) block.hash() = *call.hash;
   return bytes;
 }
 
@@ -74,6 +100,7 @@ at::Tensor call_block(const Call& call, const Group& group) {
   header.has_sizes = !call.sizes.empty();
   header.has_recv_sizes = !call.recv_sizes.empty();
   std::copy(call.sizes.begin(), call.sizes.end(), block.sizes());
+  if (call.hash) block.hash() = *call.hash;
   std::copy(call.recv_sizes.begin(), call.recv_sizes.end(), block.recv_sizes());
   if (is_in_slot) header.slot_bytes = payload_bytes;
   if (payload_bytes > 0) {
@@ -83,14 +110,25 @@ at::Tensor call_block(const Call& call, const Group& group) {
   return bytes;
 }
 
+at::Tensor block_of(const Call& call, const Group& group) {
+  if (!call.problem.empty()) return problem_block(call, group);
+  return call.x.defined() ? call_block(call, group) : bare_block(call, group);
+}
+
+// Collective.
+at::Tensor gathered(const char* name, const at::Tensor& mine, const Group& group) {
+  return named(name, [&] { return group.transport().all_gather_block(mine, row_bytes(group)); });
+}
+
 }  // namespace
 
 const char* name_of(Collective collective) {
-  constexpr std::array kNames = {"all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_sizes"};
+  constexpr std::array kNames = {"all_gather_v", "reduce_scatter_v", "all_to_all_v",
+                                 "gather_sizes", "redistribute",     "distribute"};
   return kNames.at(static_cast<size_t>(collective));
 }
 
-bool Call::requires_grad() const { return x.requires_grad() && at::GradMode::is_enabled(); }
+bool Call::requires_grad() const { return x.defined() && x.requires_grad() && at::GradMode::is_enabled(); }
 
 bool checks_every_call(const Group& group) {
   const char* value = std::getenv("SHARDWAY_CHECK");
@@ -98,15 +136,16 @@ bool checks_every_call(const Group& group) {
 }
 
 Agreement agree(const Call& call, const Group& group) {
+  const char* name = name_of(call.collective);
   at::Tensor blocks = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return named(name_of(call.collective), [&] {
-      const at::Tensor mine = call.problem.empty() ? call_block(call, group) : problem_block(call, group);
-      return group.transport().all_gather_block(mine, row_bytes(group));
-    });
+    return gathered(name, block_of(call, group), group);
   }();
   compare(blocks);
-  return {call, group, std::move(blocks)};
+  // What the hashes stand for is told only where they differ, which every rank sees.
+  if (call.hash && !have_same_hash(blocks))
+    compare_words(gathered(name, text_block(call, group, call.words()), group));
+  return {group, std::move(blocks)};
 }
 
 void fail_together(Collective collective, const std::string& problem, const Group& group, bool sizes_known) {
@@ -117,8 +156,7 @@ void fail_together(Collective collective, const std::string& problem, const Grou
   raise(name_of(collective), problem, group.rank());
 }
 
-Agreement::Agreement(const Call& call, const Group& group, at::Tensor blocks)
-    : call_(call), group_(group), blocks_(std::move(blocks)) {}
+Agreement::Agreement(Group group, at::Tensor blocks) : group_(std::move(group)), blocks_(std::move(blocks)) {}
 
 int64_t Agreement::size_along_dim(int64_t rank) const {
   const Block block(blocks_, rank);
@@ -126,6 +164,23 @@ int64_t Agreement::size_along_dim(int64_t rank) const {
 }
 
 int64_t Agreement::out_size(int64_t rank) const { return Block(blocks_, rank).header().out_size; }
+
+std::optional<c10::DeviceType> Agreement::device() const {
+  for (int64_t rank = 0; rank < group_.size(); ++rank) {
+    const Header& header = Block(blocks_, rank).header();
+    if (header.has_tensor != 0) return static_cast<c10::DeviceType>(header.device);
+  }
+  return std::nullopt;
+}
+
+at::ScalarType Agreement::dtype_on(int64_t rank) const {
+  return static_cast<at::ScalarType>(Block(blocks_, rank).header().dtype);
+}
+
+Sizes Agreement::shape_on(int64_t rank) const {
+  const Header& header = Block(blocks_, rank).header();
+  return {header.shape.begin(), header.shape.begin() + header.ndim};
+}
 
 Sizes Agreement::send_sizes(int64_t rank) const {
   const int64_t* sizes = Block(blocks_, rank).sizes();
@@ -144,13 +199,14 @@ KnownInputs Agreement::known_inputs() const {
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
     const Block block(blocks_, rank);
     const Header& header = block.header();
-    if (header.slot_bytes < 0) continue;
-    const std::vector<int64_t> shape(header.shape.begin(), header.shape.begin() + header.ndim);
+    if (header.slot_bytes < 0 && header.has_tensor != 0) continue;
+    // Of a rank without a tensor nothing is needed: it has sent what it has.
     inputs[static_cast<size_t>(rank)] = at::from_blob(
-        block.slot(), shape, [owner = blocks_](void*) {}, call_.x.options().requires_grad(false));
+        block.slot(), shape_on(rank), [owner = blocks_](void*) {}, at::dtype(dtype_on(rank)));
   }
-  const bool is_any =
-      std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.defined(); });
+  const auto brings = [&](int64_t rank) { return Block(blocks_, rank).header().slot_bytes >= 0; };
+  bool is_any = false;
+  for (int64_t rank = 0; rank < group_.size(); ++rank) is_any = is_any || brings(rank);
   return is_any ? inputs : KnownInputs{};
 }
 

@@ -4,7 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,21 +18,37 @@ namespace shardway {
 
 inline constexpr int64_t kMaxDims = 16;
 
-enum class Collective : uint8_t { all_gather_v, reduce_scatter_v, all_to_all_v, gather_sizes };
+enum class Collective : uint8_t {
+  all_gather_v,
+  reduce_scatter_v,
+  all_to_all_v,
+  gather_sizes,
+  redistribute,
+  distribute
+};
 
 const char* name_of(Collective collective);
+
+// Of what all ranks must say alike in a redistribute: its layouts, and the way between them.
+using CallHash = std::array<uint64_t, 2>;
+
+// What the other ranks need of a rank's tensor in the first exchange of it.
+enum class Wanted : uint8_t { nothing, parts, whole };
 
 // One rank's call, as it understood its arguments.
 struct Call {
   Collective collective = Collective::all_gather_v;
-  at::Tensor x = {};
-  int64_t dim = 0;  // counted from the front
+  at::Tensor x = {};  // undefined on a rank outside the mesh
+  int64_t dim = 0;    // counted from the front
   Op op = Op::sum;
   Grad grad = Grad::sum;
-  Sizes sizes = {};          // as given; what this rank sends, for all_to_all_v
-  Sizes recv_sizes = {};     // as given; all_to_all_v only
-  int64_t out_size = -1;     // extent of the caller's out along dim; -1 without
-  std::string problem = {};  // why the arguments cannot be; then only `collective` counts
+  Sizes sizes = {};                             // as given; what this rank sends, for all_to_all_v
+  Sizes recv_sizes = {};                        // as given; all_to_all_v only
+  int64_t out_size = -1;                        // extent of the caller's out along dim; -1 without
+  Wanted wanted = Wanted::nothing;              // redistribute only
+  std::optional<CallHash> hash = std::nullopt;  // redistribute and distribute
+  std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
+  std::string problem = {};                     // why the arguments cannot be; then only `collective` counts
 
   bool requires_grad() const;
 };
@@ -37,10 +56,13 @@ struct Call {
 // What all ranks said, once they agree.
 class Agreement {
  public:
-  Agreement(const Call& call, const Group& group, at::Tensor blocks);
+  Agreement(Group group, at::Tensor blocks);
 
   int64_t size_along_dim(int64_t rank) const;
   int64_t out_size(int64_t rank) const;
+  std::optional<c10::DeviceType> device() const;  // of the ranks that have a tensor
+  at::ScalarType dtype_on(int64_t rank) const;
+  Sizes shape_on(int64_t rank) const;
   Sizes send_sizes(int64_t rank) const;  // of all_to_all_v
   bool any_requires_grad() const;
 
@@ -48,7 +70,6 @@ class Agreement {
   KnownInputs known_inputs() const;
 
  private:
-  Call call_;
   Group group_;
   at::Tensor blocks_;
 };

@@ -2,7 +2,10 @@ import os
 import random
 
 import pytest
-import torch.fx.experimental.symbolic_shapes  # noqa: F401  # autograd loads it at first use: once here, not in every rank
+
+# autograd and DTensor load these at first use: once here, not in every rank
+import torch._dynamo
+import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
 
 @pytest.fixture

@@ -1,0 +1,241 @@
+// shardway/mesh_tensor.h and shardway/redistribute.h for Python: see python/shardway/_C.pyi.
+#include "shardway/mesh_tensor.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "arguments.h"
+#include "bindings.h"
+#include "ops/arguments.h"
+#include "ops/header.h"
+#include "ops/place.h"
+#include "ops/way.h"
+#include "shardway/redistribute.h"
+#include "torch_dtype.h"
+#include "values.h"
+
+namespace shardway::python {
+namespace {
+
+// A tensor with its process group as Python knows it.
+struct BoundTensor {
+  MeshTensor tensor;
+  py::object group;
+};
+
+struct BoundHandle {
+  Async<MeshTensor> call;
+  py::object group;
+};
+
+// As problem_in, of code that may also ask Python.
+template <class Read>
+std::string problem_reading(Read&& read) {
+  try {
+    return problem_in(read);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_ValueError) && !error.matches(PyExc_TypeError)) throw;
+    return py::str(error.value()).cast<std::string>();
+  }
+}
+
+at::Tensor read_local(const char* name, const py::handle& value) {
+  return value.is_none() ? at::Tensor() : read_tensor(name, value);
+}
+
+BoundTensor make_tensor(const py::object& local, const py::object& layout, const py::object& group) {
+  const ReadGroup read = read_any_group(group, "MeshTensor");
+  at::Tensor tensor;
+  std::optional<Layout> lies;
+  const std::string problem = problem_reading([&] {
+    tensor = read_local("local", local);
+    lies = read_layout("layout", layout);
+  });
+  if (!problem.empty()) raise("MeshTensor", problem, read.group.global_ranks()[read.group.rank()]);
+  return {.tensor = MeshTensor(tensor, *lies, read.group), .group = read.object};
+}
+
+// What was pickled, in the default group where this process is that rank of it, else by itself.
+BoundTensor rebuilt(const py::object& local, const Layout& layout, int64_t rank) {
+  const at::Tensor tensor = read_local("local", local);
+  const ReadGroup read = read_any_group(py::none(), "MeshTensor");
+  const std::vector<int64_t> numbers = read.group.global_ranks();
+  const bool is_rank = numbers[static_cast<size_t>(read.group.rank())] == rank;
+  const bool is_covered = problem_in([&] { GroupRanks(numbers).check_cover(layout.mesh()); }).empty();
+  if (is_rank && is_covered) return {.tensor = MeshTensor(tensor, layout, read.group), .group = read.object};
+  return {.tensor = detached_part(tensor, layout, rank), .group = py::none()};
+}
+
+py::object local_of(const BoundTensor& self) {
+  return self.tensor.local().defined() ? py::cast(self.tensor.local()) : py::none();
+}
+
+py::object box_of(const BoundTensor& self) {
+  const auto box = self.tensor.box();
+  if (!box) return py::none();
+  return py::make_tuple(tuple_of<int64_t>(box->offset), tuple_of<int64_t>(box->extent));
+}
+
+py::object shape_of(const BoundTensor& self) {
+  return py::module_::import("torch").attr("Size")(tuple_of(self.tensor.layout().shape()));
+}
+
+struct Target {
+  std::optional<Layout> layout = std::nullopt;
+  RedistributeOptions options = {};
+};
+
+Layout read_target(const Layout& from, const py::handle& placements, const py::handle& mesh,
+                   const std::shared_ptr<const Plan>& plan) {
+  if (placements.is_none() && plan) return plan->to;
+  if (placements.is_none()) throw BadArgument("placements is None, and no plan is given");
+  if (py::isinstance<Layout>(placements)) {
+    if (!mesh.is_none()) throw BadArgument("mesh is given, but placements is a Layout, which has its own");
+    return placements.cast<Layout>();
+  }
+  return from.with(mesh.is_none() ? from.mesh() : read_mesh(mesh), read_placements(placements, from.ndim()));
+}
+
+Target read_request(const Layout& from, const py::handle& placements, const py::handle& mesh,
+                    const py::handle& topology, const py::handle& max_bytes, const py::handle& plan,
+                    const py::handle& grad_placements) {
+  Target target;
+  RedistributeOptions& options = target.options;
+  if (!plan.is_none()) {
+    if (!py::isinstance<Plan>(plan)) throw BadArgument("plan=" + text_of(plan) + " is no Plan");
+    options.plan = plan.cast<std::shared_ptr<Plan>>();
+  }
+  if (!topology.is_none()) {
+    if (!py::isinstance<Topology>(topology))
+      throw BadArgument("topology=" + text_of(topology) + " is no Topology");
+    options.topology = topology.cast<Topology>();
+  }
+  if (!max_bytes.is_none()) options.max_bytes = read_int("max_bytes", max_bytes);
+  if (!grad_placements.is_none()) options.grad_placements = read_placements(grad_placements, from.ndim());
+  target.layout = read_target(from, placements, mesh, options.plan);
+  return target;
+}
+
+// For a caller that cannot take part: raises its problem on every rank of the tensor's group.
+[[noreturn]] void refuse_for(const BoundTensor& self, const std::string& problem) {
+  const py::gil_scoped_release release;
+  const Group& group = self.tensor.group();
+  const bool others_only_slice = is_everywhere(self.tensor.layout(), group);
+  fail_together(Collective::redistribute, problem, group, others_only_slice);
+}
+
+py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
+                           const py::object& topology, const py::object& max_bytes, const py::object& plan,
+                           const py::object& grad_placements, bool async_op) {
+  Target target;
+  const std::string problem = problem_reading([&] {
+    target = read_request(self.tensor.layout(), placements, mesh, topology, max_bytes, plan, grad_placements);
+  });
+  if (!problem.empty()) refuse_for(self, problem);
+  if (async_op) {
+    auto call = [&] {
+      const py::gil_scoped_release release;
+      return redistribute_async(self.tensor, *target.layout, target.options);
+    }();
+    return py::cast(BoundHandle{.call = std::move(call), .group = self.group});
+  }
+  MeshTensor result = [&] {
+    const py::gil_scoped_release release;
+    return redistribute(self.tensor, *target.layout, target.options);
+  }();
+  return py::cast(BoundTensor{.tensor = std::move(result), .group = self.group});
+}
+
+BoundTensor distribute_of(const py::object& tensor, const py::object& mesh, const py::object& placements,
+                          const py::object& src, const py::object& group) {
+  const ReadGroup read = read_any_group(group, "distribute");
+  const bool from_all = src.is_none();
+  DistributeOptions options{.group = read.group};
+  at::Tensor whole;
+  std::optional<Mesh> target;
+  std::vector<Placement> places;
+  const std::string problem = problem_reading([&] {
+    if (!from_all) options.src = read_int("src", src);
+    const int64_t number = read.group.global_ranks()[static_cast<size_t>(read.group.rank())];
+    if (!options.src || *options.src == number) whole = read_tensor("tensor", tensor);
+    target = read_mesh(mesh);
+    places = read_placements(placements, /*ndim=*/0);  // only the source knows it yet
+  });
+  MeshTensor result = [&] {
+    const py::gil_scoped_release release;
+    const auto collective = from_all ? Collective::redistribute : Collective::distribute;
+    if (!problem.empty()) fail_together(collective, problem, read.group, /*sizes_known=*/from_all);
+    return distribute(whole, *target, places, options);
+  }();
+  return {.tensor = std::move(result), .group = read.object};
+}
+
+py::object full_of(const BoundTensor& self) {
+  const at::Tensor whole = [&] {
+    const py::gil_scoped_release release;
+    return self.tensor.full();
+  }();
+  return whole.defined() ? py::cast(whole) : py::none();
+}
+
+// Loaded when the first DTensor is met.
+py::object dtensor_function(const char* name) {
+  return py::module_::import("shardway._dtensor_redistribute").attr(name);
+}
+
+void backward_of(const BoundTensor& self, const py::object& gradient) {
+  const std::optional<at::Tensor> given = read_optional_tensor("gradient", gradient);
+  const py::gil_scoped_release release;
+  self.tensor.backward(given);
+}
+
+}  // namespace
+
+void bind_mesh_tensor(py::module_& module) {
+  py::class_<BoundTensor> tensor(module, "MeshTensor",
+                                 "What this rank holds of a tensor, and how the tensor lies on its mesh.");
+  tensor.attr("__module__") = "shardway";
+  tensor.def(py::init(&make_tensor), py::arg("local"), py::arg("layout"), py::arg("group") = py::none())
+      .def_property_readonly("local", &local_of)
+      .def_property_readonly("layout", [](const BoundTensor& self) { return self.tensor.layout(); })
+      .def_readonly("group", &BoundTensor::group)
+      .def_property_readonly("rank", [](const BoundTensor& self) { return self.tensor.rank(); })
+      .def_property_readonly("box", &box_of)
+      .def_property_readonly("shape", &shape_of)
+      .def_property_readonly(
+          "dtype", [](const BoundTensor& self) { return torch_dtype(self.tensor.layout().dtype()); })
+      .def("full", &full_of)
+      .def("backward", &backward_of, py::arg("gradient") = py::none())
+      .def_static(
+          "from_dtensor",
+          [](const py::object& value, const py::object& group) {
+            return dtensor_function("mesh_tensor_of")(value, group);
+          },
+          py::arg("dtensor"), py::arg("group") = py::none())
+      .def(
+          "to_dtensor",
+          [](const py::object& self, const py::object& device_mesh) {
+            return dtensor_function("dtensor_of")(self, device_mesh);
+          },
+          py::arg("device_mesh"))
+      .def("__reduce__",
+           [](const BoundTensor& self) {
+             return py::make_tuple(py::module_::import("shardway._C").attr("_rebuilt_mesh_tensor"),
+                                   py::make_tuple(local_of(self), self.tensor.layout(), self.tensor.rank()));
+           })
+      .def("__repr__", [](const BoundTensor& self) { return "MeshTensor(" + to_string(self.tensor) + ")"; });
+  py::class_<BoundHandle> handle(module, "MeshTensorHandle", "A call under way.");
+  handle.attr("__module__") = "shardway";
+  handle.def("wait", [](const BoundHandle& self) {
+    MeshTensor result = [&] {
+      const py::gil_scoped_release release;
+      return self.call.wait();
+    }();
+    return BoundTensor{.tensor = std::move(result), .group = self.group};
+  });
+  module.def("_rebuilt_mesh_tensor", &rebuilt);
+  module.def("redistribute", &redistribute_of);
+  module.def("refuse_redistribute", &refuse_for);
+  module.def("distribute", &distribute_of);
+}
+
+}  // namespace shardway::python

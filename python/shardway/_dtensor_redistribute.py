@@ -1,0 +1,187 @@
+"""DTensors moved by shardway, and MeshTensors as DTensors. Loaded when the first of them is met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import _world
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+from shardway import _C
+from shardway._C import Layout, Mesh, MeshTensor, MeshTensorHandle, Partial, Plan, Replicate, Shard, Topology
+from shardway._dtensor import layout_of, mesh_of, spec_of
+from shardway._groups import GroupLike
+
+
+class DTensorHandle:
+    """A call under way."""
+
+    def __init__(self, handle: MeshTensorHandle, dtensor: DTensor, device_mesh: DeviceMesh) -> None:
+        self._handle, self._dtensor, self._device_mesh = handle, dtensor, device_mesh
+        self._result: DTensor | None = None
+
+    def wait(self) -> DTensor:
+        """What the plain call would have returned; as often as asked."""
+        if self._result is None:
+            self._result = _wrapped(self._dtensor, self._handle.wait(), self._device_mesh)
+        return self._result
+
+
+def redistribute_dtensor(
+    dtensor: object,
+    placements: Any,
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+    plan: Plan | None,
+    grad_placements: Any,
+    async_op: bool,
+) -> DTensor | DTensorHandle:
+    if not isinstance(dtensor, DTensor):
+        raise ValueError(f"redistribute: t is a {type(dtensor).__name__}, neither a MeshTensor nor a DTensor")
+    device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensor.device_mesh
+    source = _source_of(dtensor, device_mesh)
+    problem = _problem_of(dtensor, source.layout, placements, mesh, plan, grad_placements)
+    if problem is not None:
+        _C.refuse_redistribute(source, problem)
+    with torch.no_grad():
+        moved = _C.redistribute(source, placements, mesh, topology, max_bytes, plan, None, async_op)
+    if isinstance(moved, MeshTensorHandle):
+        return DTensorHandle(moved, dtensor, device_mesh)
+    return _wrapped(dtensor, moved, device_mesh)
+
+
+def mesh_tensor_of(dtensor: object, group: GroupLike) -> MeshTensor:
+    if not isinstance(dtensor, DTensor):
+        raise ValueError(f"from_dtensor: {type(dtensor).__name__} is no DTensor")
+    layout = layout_of(dtensor._spec, "from_dtensor: spec")
+    local = dtensor.to_local() if _is_inside(dtensor.device_mesh) else None
+    return MeshTensor(local, layout, _group_of(layout.mesh.ranks) if group is None else group)
+
+
+def dtensor_of(tensor: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
+    spec = spec_of(tensor.layout, device_mesh)
+    if tensor.local is None:
+        raise ValueError(f"to_dtensor: rank {tensor.rank} is outside the mesh {tensor.layout.mesh!r}")
+    result: DTensor = _FromLocal.apply(tensor.local, tensor, spec)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _is_inside(device_mesh: DeviceMesh) -> bool:
+    return device_mesh.get_coordinate() is not None
+
+
+def _group_of(ranks: Sequence[int]) -> ProcessGroup:
+    """The group that has exactly these ranks. None is made: a ValueError where there is none."""
+    world = _world.default_pg
+    if world is not None and world.size() == len(ranks):
+        return world
+    wanted = sorted(ranks)
+    for group, numbers in _world.pg_group_ranks.items():
+        if len(numbers) == len(wanted) and sorted(numbers) == wanted:
+            return group
+    raise ValueError(
+        f"redistribute: no process group has exactly the ranks {wanted} of the mesh. Make one on all of them with "
+        f"torch.distributed.new_group, or flatten the DeviceMesh"
+    )
+
+
+def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
+    """The local part without its gradient, which DTensor's own autograd carries."""
+    layout = layout_of(dtensor._spec, "redistribute: t's spec")
+    ranks: Sequence[int] = layout.mesh.ranks
+    if target is not dtensor.device_mesh:
+        ranks = sorted({*ranks, *mesh_of(target).ranks})
+    local = dtensor._local_tensor
+    if isinstance(local, AsyncCollectiveTensor):
+        local = local.wait()
+    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, _group_of(ranks))
+
+
+def _problem_of(
+    dtensor: DTensor, layout: Layout, placements: Any, mesh: object, plan: Plan | None, grad_placements: object
+) -> str | None:
+    """What cannot be asked of a DTensor, though it could of a MeshTensor."""
+    if grad_placements is not None:
+        return "grad_placements is given, but the gradient of a DTensor says its own"
+    if isinstance(mesh, Mesh):
+        return "mesh is a Mesh, but a DTensor lies on a DeviceMesh"
+    if placements is None and isinstance(plan, Plan):
+        placements = plan.to
+    if isinstance(placements, Layout) and placements.mesh != layout.mesh:
+        return f"the target lies on {placements.mesh!r}: pass that DeviceMesh as mesh, and placements"
+    target = placements.placements if isinstance(placements, Layout) else placements
+    if not isinstance(target, Sequence):
+        return None  # no placements at all: refused where all are read
+    for placement in target:
+        if isinstance(placement, Shard) and placement.sizes is not None:
+            return f"DTensor has no placement for {placement!r}, whose sizes are given: use a MeshTensor"
+    combined = [p for p in layout.placements if isinstance(p, Partial) and p.op not in ("sum", "avg")]
+    if combined and dtensor.requires_grad and torch.is_grad_enabled():
+        return f"{combined[0]!r} has no gradient, but t requires grad: pass t.detach()"
+    return None
+
+
+def _wrapped(dtensor: DTensor, moved: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
+    spec = spec_of(moved.layout, device_mesh)
+    spec.tensor_meta = dtensor._spec.tensor_meta
+    result: DTensor = _Moved.apply(dtensor, moved, spec)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Moved(torch.autograd.Function):
+    """A DTensor, redistributed. The gradient of the result says how it lies; it goes back to the placements of the
+    input, Replicate for Partial."""
+
+    @staticmethod
+    def forward(ctx: Any, dtensor: DTensor, moved: MeshTensor, spec: DTensorSpec) -> DTensor:
+        ctx.device_mesh = dtensor.device_mesh
+        ctx.layout = layout_of(dtensor._spec)
+        ctx.divisor = _combined_averages(ctx.layout, moved.layout)
+        local = moved.local if moved.local is not None else dtensor._local_tensor.new_empty(0)
+        return DTensor(local.view_as(local), spec, requires_grad=dtensor.requires_grad)  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def backward(ctx: Any, grad: DTensor) -> Any:
+        back = _returned(grad, ctx.layout, ctx.device_mesh)
+        return back if ctx.divisor == 1 else back / ctx.divisor, None, None
+
+
+class _FromLocal(torch.autograd.Function):
+    """A local tensor as a DTensor. Its gradient is the local part of the DTensor's, Replicate for Partial."""
+
+    @staticmethod
+    def forward(ctx: Any, local: torch.Tensor, tensor: MeshTensor, spec: DTensorSpec) -> DTensor:
+        ctx.layout, ctx.device_mesh = tensor.layout, spec.mesh
+        return DTensor(local.view_as(local), spec, requires_grad=local.requires_grad)  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def backward(ctx: Any, grad: DTensor) -> Any:
+        return _returned(grad, ctx.layout, ctx.device_mesh).to_local(), None, None
+
+
+def _combined_averages(before: Layout, after: Layout) -> int:
+    """By what the addends of averages were divided."""
+    stays = before.placements if before.mesh == after.mesh else ()
+    return math.prod(
+        before.mesh.shape[dim]
+        for dim, placement in enumerate(before.placements)
+        if isinstance(placement, Partial)
+        and placement.op == "avg"
+        and not (stays and after.placements[dim] == placement)
+    )
+
+
+def _returned(grad: DTensor, layout: Layout, device_mesh: DeviceMesh) -> DTensor:
+    """A gradient in the layout of what it is the gradient of, Replicate for Partial; differentiable."""
+    target = layout.with_([Replicate() if p.is_partial() else p for p in layout.placements], layout.order)
+    with torch.no_grad():
+        moved = _C.redistribute(_source_of(grad, device_mesh), target, None, None, None, None, None, False)
+    return _wrapped(grad, moved, device_mesh)

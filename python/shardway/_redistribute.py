@@ -1,0 +1,112 @@
+"""Tensors that lie on a mesh of ranks, moved from one layout to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, overload
+
+from torch import Tensor
+
+from shardway import _C
+from shardway._C import Layout, Mesh, MeshTensor, MeshTensorHandle, Plan, Topology
+from shardway._groups import GroupLike
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+    from shardway._C import PlacementLike
+    from shardway._dtensor_redistribute import DTensorHandle
+
+
+@overload
+def redistribute(
+    t: MeshTensor,
+    placements: Sequence[PlacementLike] | Layout | None = None,
+    *,
+    mesh: Mesh | DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    plan: Plan | None = None,
+    grad_placements: Sequence[PlacementLike] | None = None,
+    async_op: Literal[False] = False,
+) -> MeshTensor: ...
+@overload
+def redistribute(
+    t: MeshTensor,
+    placements: Sequence[PlacementLike] | Layout | None = None,
+    *,
+    mesh: Mesh | DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    plan: Plan | None = None,
+    grad_placements: Sequence[PlacementLike] | None = None,
+    async_op: Literal[True],
+) -> MeshTensorHandle: ...
+@overload
+def redistribute(
+    t: DTensor,
+    placements: Sequence[PlacementLike] | Layout | None = None,
+    *,
+    mesh: DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    plan: Plan | None = None,
+    grad_placements: None = None,
+    async_op: Literal[False] = False,
+) -> DTensor: ...
+@overload
+def redistribute(
+    t: DTensor,
+    placements: Sequence[PlacementLike] | Layout | None = None,
+    *,
+    mesh: DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    plan: Plan | None = None,
+    grad_placements: None = None,
+    async_op: Literal[True],
+) -> DTensorHandle: ...
+def redistribute(
+    t: MeshTensor | DTensor,
+    placements: Sequence[PlacementLike] | Layout | None = None,
+    *,
+    mesh: Mesh | DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    plan: Plan | None = None,
+    grad_placements: Sequence[PlacementLike] | None = None,
+    async_op: bool = False,
+) -> MeshTensor | MeshTensorHandle | DTensor | DTensorHandle:
+    """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
+
+    Every rank of the tensor's group calls it. The cheapest plan runs, or the given one; the ranks first compare what
+    they are about to do, and a disagreement or one rank's bad argument is the same ValueError on all of them.
+    `placements` may also be a Layout, which can say an order of shards, or None where a plan is given. With
+    `max_bytes` no step needs more on any rank. An unchanged layout gives the tensor itself; otherwise the result
+    shares no memory with `t`.
+
+    Backward redistributes the gradient of the result, which has the result's placements with Replicate for Partial
+    or `grad_placements`, to those of `t`; docs/gradients.md. It is a collective: every rank of the group runs it.
+    """
+    if isinstance(t, MeshTensor):
+        return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
+    from shardway._dtensor_redistribute import redistribute_dtensor
+
+    return redistribute_dtensor(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
+
+
+def distribute(
+    tensor: Tensor | None,
+    mesh: Mesh | DeviceMesh,
+    placements: Sequence[PlacementLike],
+    *,
+    src: int | None = None,
+    group: GroupLike = None,
+) -> MeshTensor:
+    """A whole tensor put on a mesh. Every rank of the group calls it.
+
+    With `src`, a global rank, that rank sends shape, dtype and to each rank its part; the others may pass None.
+    Without, every rank has the tensor and copies its part out of it, and nothing but a comparison is communicated.
+    """
+    return _C.distribute(tensor, mesh, placements, src, group)

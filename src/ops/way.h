@@ -1,0 +1,44 @@
+// A plan made ready for this rank of a group, and run on tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ops/header.h"
+#include "ops/place.h"
+#include "plan/stages.h"
+#include "transport/transport.h"
+
+namespace shardway {
+
+struct Way {
+  std::shared_ptr<const Plan> plan = nullptr;
+  std::vector<Stage> stages = {};
+  uint64_t hash = 0;  // of the plan and of the group's numbering
+  std::optional<Op> combines =
+      std::nullopt;  // how addends are combined, if any are; avg where they are divided
+  int64_t divisor = 1;
+  Wanted wanted = Wanted::nothing;  // of the input, in the first step
+};
+
+bool communicates(const Way& way);
+
+// Whether every rank of the group holds all of a tensor, so that no way from there communicates.
+bool is_everywhere(const Layout& layout, const Group& group);
+
+// Kept: asking again for the same plan takes no planning. Throws std::invalid_argument where the plan cannot
+// be run by the group.
+std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place);
+
+// What this rank holds after the last step: collective. `x` itself where there is no step. `known` are the
+// inputs of the first step.
+at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group);
+
+// This rank's shape before the first step; of a rank outside the mesh without elements.
+std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place);
+
+}  // namespace shardway
