@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "shardway/route.h"
 
@@ -26,6 +27,9 @@ class Group {
  public:
   Group() = default;
   Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group);
+
+  // With the ranks' global numbers, for a process group that cannot tell them itself.
+  Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group, std::vector<int64_t> global_ranks);
   explicit Group(std::shared_ptr<Transport> transport);
 
   // The c10d group that torch.distributed registered under this name.
@@ -35,10 +39,15 @@ class Group {
   bool distributed() const { return transport_ != nullptr && size_ > 1; }
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
+
+  // The numbers that meshes know the ranks by, torch's global ranks, by rank of the group.
+  std::vector<int64_t> global_ranks() const;
+
   Transport& transport() const;  // one that moves this rank's own boxes where there is no group
 
  private:
   std::shared_ptr<Transport> transport_;
+  std::vector<int64_t> global_ranks_;  // empty: the transport knows them
   int64_t rank_ = 0;
   int64_t size_ = 1;
 };

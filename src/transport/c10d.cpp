@@ -79,8 +79,11 @@ class BackendMail : public Mail {
 
 class C10dTransport : public Transport {
  public:
-  explicit C10dTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
-      : group_(std::move(group)), rank_(group_->getRank()), size_(group_->getSize()) {}
+  C10dTransport(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<Turns> turns)
+      : group_(std::move(group)),
+        turns_(std::move(turns)),
+        rank_(group_->getRank()),
+        size_(group_->getSize()) {}
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
@@ -96,27 +99,40 @@ class C10dTransport : public Transport {
     return slot_bytes_by_mail(BackendMail(group_->getBackend(c10::DeviceType::CPU)));
   }
 
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override;
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return turns_->post(std::move(call)); }
+
+  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
+    at::Tensor rows;
+    turns_->in_turn([&] { rows = exchanged_block(mine, row_bytes); });
+    return rows;
+  }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
     auto backend = group_->getBackend(x.device().type());
     if (!x.is_cpu()) return start_natively(*backend, route, x, out, known);
-    return start_by_mail(std::make_shared<BackendMail>(std::move(backend)), route, x, out, known);
+    std::unique_ptr<Transfer> transfer;
+    turns_->in_turn([&] {
+      transfer = start_by_mail(std::make_shared<BackendMail>(std::move(backend)), route, x, out, known);
+    });
+    return transfer;
   }
 
  private:
+  at::Tensor exchanged_block(const at::Tensor& mine, int64_t row_bytes);
+
   bool serves(c10::DeviceType type) const {
     const auto devices = group_->getDeviceTypes();
     return std::any_of(devices.begin(), devices.end(), [type](c10::Device d) { return d.type() == type; });
   }
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::shared_ptr<Turns> turns_;
   int64_t rank_;
   int64_t size_;
 };
 
-at::Tensor C10dTransport::all_gather_block(const at::Tensor& mine, int64_t row_bytes) {
+at::Tensor C10dTransport::exchanged_block(const at::Tensor& mine, int64_t row_bytes) {
   if (serves(c10::DeviceType::CPU)) {
     BackendMail mail(group_->getBackend(c10::DeviceType::CPU));
     return all_gather_block_by_mail(mail, mine, row_bytes);
@@ -130,8 +146,9 @@ at::Tensor C10dTransport::all_gather_block(const at::Tensor& mine, int64_t row_b
 
 }  // namespace
 
-std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  return std::make_shared<C10dTransport>(std::move(group));
+std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                               std::shared_ptr<Turns> turns) {
+  return std::make_shared<C10dTransport>(std::move(group), std::move(turns));
 }
 
 }  // namespace shardway

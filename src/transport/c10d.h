@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "transport/transport.h"
+#include "transport/turns.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -11,6 +12,8 @@ class ProcessGroup;
 
 namespace shardway {
 
-std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group);
+// `turns` are those of all transports of this process group.
+std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                               std::shared_ptr<Turns> turns);
 
 }  // namespace shardway

@@ -1,5 +1,8 @@
 #include "shardway/group.h"
 
+#include <c10/util/Exception.h>
+
+#include <numeric>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -33,10 +36,25 @@ std::unique_ptr<Posted> Transport::post(std::function<void()>) {
 Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group)
     : Group(process_group ? make_transport(std::move(process_group)) : nullptr) {}
 
+Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group, std::vector<int64_t> global_ranks)
+    : Group(std::move(process_group)) {
+  global_ranks_ = std::move(global_ranks);
+  TORCH_CHECK_VALUE(static_cast<int64_t>(global_ranks_.size()) == size_, "group: ", global_ranks_.size(),
+                    " global ranks for a group of ", size_);
+}
+
 Group::Group(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
   if (!transport_) return;
   rank_ = transport_->rank();
   size_ = transport_->size();
+}
+
+std::vector<int64_t> Group::global_ranks() const {
+  std::vector<int64_t> numbers = global_ranks_.empty() ? transport().global_ranks() : global_ranks_;
+  if (!numbers.empty()) return numbers;
+  numbers.resize(static_cast<size_t>(size_));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
 }
 
 Transport& Group::transport() const {

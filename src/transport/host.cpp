@@ -25,11 +25,12 @@ Wanted wanted_transport() {
   return word == "shm" ? Wanted::shm : Wanted::c10d;
 }
 
-// What is known of a process group: not decided yet, an engine, or none.
+// What is known of a process group: not decided yet, an engine, or none; and the turns of its messages.
 struct Host {
   std::mutex mutex;
   bool is_decided = false;
   std::shared_ptr<Transport> shm;  // without: c10d alone
+  std::shared_ptr<Turns> turns = std::make_shared<Turns>();
 };
 
 // By process group. The weak pointers keep a group's address from being taken by another, not the group.
@@ -69,6 +70,16 @@ std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
   }
 }
 
+// Empty for the default group, and where the backend does not tell.
+std::vector<int64_t> global_ranks_of(c10d::ProcessGroup& group) {
+  try {
+    const auto& ranks = group.getDefaultBackend()->getBackendOptions()->global_ranks_in_group;
+    return {ranks.begin(), ranks.end()};
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 // torch's backend for dry runs, which says that it exchanged and did not: what it gives back is nobody's
 // word.
 bool is_fake(c10d::ProcessGroup& group) {
@@ -89,6 +100,8 @@ class HostTransport : public Transport {
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
+
+  std::vector<int64_t> global_ranks() override { return global_ranks_of(*group_); }
 
   std::optional<std::string> refuses(c10::Device device) override {
     auto why = c10d().refuses(device);
@@ -112,7 +125,7 @@ class HostTransport : public Transport {
 
  private:
   Transport& c10d() {
-    if (!c10d_) c10d_ = make_c10d_transport(group_);
+    if (!c10d_) c10d_ = make_c10d_transport(group_, host_->turns);
     return *c10d_;
   }
 

@@ -9,6 +9,7 @@
 #include "shardway/route.h"
 #include "shm/group.h"
 #include "transport/transport.h"
+#include "transport/turns.h"
 
 namespace shardway {
 
@@ -17,9 +18,6 @@ namespace shardway {
 class ShmEngine {
  public:
   explicit ShmEngine(std::shared_ptr<shm::Group> group);
-  ~ShmEngine();  // posted calls go on
-  ShmEngine(const ShmEngine&) = delete;
-  ShmEngine& operator=(const ShmEngine&) = delete;
 
   // How large a payload is worth sending in a block.
   static int64_t slot_bytes();
@@ -34,12 +32,8 @@ class ShmEngine {
   std::unique_ptr<Posted> post(std::function<void()> call);
 
  private:
-  class Thread;
-
-  void in_turn(const std::function<void()>& call);
-
   std::shared_ptr<shm::Group> group_;
-  std::shared_ptr<Thread> thread_;
+  Turns turns_;
 };
 
 }  // namespace shardway

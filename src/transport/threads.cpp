@@ -13,6 +13,7 @@
 
 #include "shardway/group.h"
 #include "transport/mail_transfer.h"
+#include "transport/turns.h"
 
 namespace shardway {
 namespace {
@@ -148,17 +149,24 @@ class ThreadTransport : public Transport {
   std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
 
   int64_t slot_bytes() override { return slot_bytes_by_mail(*mail_); }
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return turns_.post(std::move(call)); }
+
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    return all_gather_block_by_mail(*mail_, mine, row_bytes);
+    at::Tensor rows;
+    turns_.in_turn([&] { rows = all_gather_block_by_mail(*mail_, mine, row_bytes); });
+    return rows;
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
-    return start_by_mail(mail_, route, x, out, known);
+    std::unique_ptr<Transfer> transfer;
+    turns_.in_turn([&] { transfer = start_by_mail(mail_, route, x, out, known); });
+    return transfer;
   }
 
  private:
   std::shared_ptr<ThreadMail> mail_;
+  Turns turns_;
 };
 
 }  // namespace

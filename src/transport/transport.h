@@ -49,6 +49,9 @@ class Transport {
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
 
+  // Local: the numbers that the job knows the ranks by, torch's global ranks; empty: 0, 1, …
+  virtual std::vector<int64_t> global_ranks() { return {}; }
+
   // Local: why tensors of this device cannot be moved, if they cannot.
   virtual std::optional<std::string> refuses(c10::Device device) = 0;
 
@@ -62,7 +65,8 @@ class Transport {
   // posted.
   virtual bool has_thread() { return false; }
 
-  // Local: runs a whole call on a thread of the transport, after those that were made before it.
+  // Local: runs a whole call on a thread of the transport, after those that were made before it; later calls
+  // wait for it.
   virtual std::unique_ptr<Posted> post(std::function<void()> call);
 
   // Every rank's block of bytes (1-d, on the CPU) at the beginning of the rows of the result. Blocks may
