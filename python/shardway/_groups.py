@@ -51,3 +51,10 @@ def _along(mesh: DeviceMesh, dim: int | str, op: str) -> ProcessGroup:
 def _refusal(op: str, problem: str) -> ValueError:
     where = f" (rank {dist.get_rank()})" if dist.is_initialized() else ""
     return ValueError(f"{op}: {problem}{where}")
+
+
+def global_ranks(group: ProcessGroup | None) -> list[int] | None:
+    """Those of the group's ranks; None where they are 0, 1, …"""
+    if group is None or group is _world.default_pg:
+        return None
+    return dist.get_process_group_ranks(group)

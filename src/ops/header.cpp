@@ -27,12 +27,33 @@ int64_t row_bytes(const Group& group) {
   return (bytes + 63) / 64 * 64;
 }
 
-// Whether x travels in the block. A gather needs all of it on every rank; otherwise each needs a part only.
+// What the other ranks need of a rank's tensor.
+enum class Wanted : uint8_t { nothing, parts, whole };
+
+Wanted wanted_of(const Call& call, const Group& group) {
+  switch (call.collective) {
+    case Collective::all_gather_v:
+    case Collective::all_reduce:
+      return Wanted::whole;
+    case Collective::reduce_scatter_v:
+    case Collective::all_to_all_v:
+    case Collective::gather_v:
+      return Wanted::parts;
+    case Collective::broadcast:
+      return call.root == group.rank() ? Wanted::whole : Wanted::nothing;
+    case Collective::scatter_v:
+      return call.root == group.rank() ? Wanted::parts : Wanted::nothing;
+    default:
+      return Wanted::nothing;
+  }
+}
+
+// Whether x travels in the block.
 bool fits_in_slot(const Call& call, const Group& group) {
-  if (call.collective == Collective::gather_sizes || !call.x.is_cpu()) return false;
+  const Wanted wanted = wanted_of(call, group);
+  if (wanted == Wanted::nothing || !call.x.is_cpu()) return false;
   const int64_t slot = group.transport().slot_bytes();
-  const bool is_needed_whole = call.collective == Collective::all_gather_v;
-  return static_cast<int64_t>(call.x.nbytes()) <= (is_needed_whole ? slot : slot / group.size());
+  return static_cast<int64_t>(call.x.nbytes()) <= (wanted == Wanted::whole ? slot : slot / group.size());
 }
 
 // A block with room for `slot_bytes`, its line zero but for the op.
@@ -43,6 +64,7 @@ at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
   block.header() = Header{};
   block.header().collective = static_cast<uint8_t>(call.collective);
+  block.header().root = call.root;
   return bytes;
 }
 
@@ -53,6 +75,13 @@ at::Tensor problem_block(const Call& call, const Group& group) {
   block.header().has_problem = 1;
   block.header().slot_bytes = length;
   std::memcpy(block.slot(), call.problem.data(), static_cast<size_t>(length));
+  return bytes;
+}
+
+// Of a rank that brings no tensor.
+at::Tensor bare_block(const Call& call, const Group& group) {
+  at::Tensor bytes = new_block(call, group, 0);
+  Block(bytes.mutable_data_ptr<uint8_t>(), group.size()).header().dim_without_tensor = call.dim;
   return bytes;
 }
 
@@ -83,14 +112,20 @@ at::Tensor call_block(const Call& call, const Group& group) {
   return bytes;
 }
 
+at::Tensor block_of(const Call& call, const Group& group) {
+  if (!call.problem.empty()) return problem_block(call, group);
+  return call.x.defined() ? call_block(call, group) : bare_block(call, group);
+}
+
 }  // namespace
 
 const char* name_of(Collective collective) {
-  constexpr std::array kNames = {"all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_sizes"};
+  constexpr std::array kNames = {"all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_sizes",
+                                 "all_reduce",   "broadcast",        "gather_v",     "scatter_v"};
   return kNames.at(static_cast<size_t>(collective));
 }
 
-bool Call::requires_grad() const { return x.requires_grad() && at::GradMode::is_enabled(); }
+bool Call::requires_grad() const { return x.defined() && x.requires_grad() && at::GradMode::is_enabled(); }
 
 bool checks_every_call(const Group& group) {
   const char* value = std::getenv("SHARDWAY_CHECK");
@@ -100,13 +135,17 @@ bool checks_every_call(const Group& group) {
 Agreement agree(const Call& call, const Group& group) {
   at::Tensor blocks = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return named(name_of(call.collective), [&] {
-      const at::Tensor mine = call.problem.empty() ? call_block(call, group) : problem_block(call, group);
-      return group.transport().all_gather_block(mine, row_bytes(group));
-    });
+    return named(name_of(call.collective),
+                 [&] { return group.transport().all_gather_block(block_of(call, group), row_bytes(group)); });
   }();
   compare(blocks);
   return {call, group, std::move(blocks)};
+}
+
+bool skips_exchange(const at::Tensor& x, const Group& group) {
+  if (!group.distributed()) return true;
+  const bool takes_no_cpu_tensor = group.transport().slot_bytes() == 0;
+  return takes_no_cpu_tensor || (x.defined() && !x.is_cpu() && !group.transport().refuses(x.device()));
 }
 
 void fail_together(Collective collective, const std::string& problem, const Group& group, bool sizes_known) {
@@ -127,6 +166,21 @@ int64_t Agreement::size_along_dim(int64_t rank) const {
 
 int64_t Agreement::out_size(int64_t rank) const { return Block(blocks_, rank).header().out_size; }
 
+int64_t Agreement::dim_on(int64_t rank) const { return Block(blocks_, rank).header().dim; }
+
+at::ScalarType Agreement::dtype_on(int64_t rank) const {
+  return static_cast<at::ScalarType>(Block(blocks_, rank).header().dtype);
+}
+
+c10::DeviceType Agreement::device_on(int64_t rank) const {
+  return static_cast<c10::DeviceType>(Block(blocks_, rank).header().device);
+}
+
+Sizes Agreement::shape_on(int64_t rank) const {
+  const Header& header = Block(blocks_, rank).header();
+  return {header.shape.begin(), header.shape.begin() + header.ndim};
+}
+
 Sizes Agreement::send_sizes(int64_t rank) const {
   const int64_t* sizes = Block(blocks_, rank).sizes();
   return {sizes, sizes + group_.size()};
@@ -143,12 +197,14 @@ KnownInputs Agreement::known_inputs() const {
   KnownInputs inputs(static_cast<size_t>(group_.size()));
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
     const Block block(blocks_, rank);
-    const Header& header = block.header();
-    if (header.slot_bytes < 0) continue;
-    const std::vector<int64_t> shape(header.shape.begin(), header.shape.begin() + header.ndim);
+    if (block.header().slot_bytes < 0) continue;
     inputs[static_cast<size_t>(rank)] = at::from_blob(
-        block.slot(), shape, [owner = blocks_](void*) {}, call_.x.options().requires_grad(false));
+        block.slot(), shape_on(rank), [owner = blocks_](void*) {}, at::dtype(dtype_on(rank)));
   }
+  // Where one rank alone gives, nothing is needed of the others.
+  const bool has_source =
+      call_.collective == Collective::broadcast || call_.collective == Collective::scatter_v;
+  if (has_source) inputs.assign(inputs.size(), at::Tensor(inputs[static_cast<size_t>(call_.root)]));
   const bool is_any =
       std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.defined(); });
   return is_any ? inputs : KnownInputs{};
