@@ -7,6 +7,9 @@
 // ranks share a host, where it costs next to nothing, or SHARDWAY_CHECK=1 is in the environment of every
 // rank.
 //
+// all_reduce and broadcast have no sizes: of CPU tensors they exchange the rest as if sizes were left out, of
+// tensors on a device nothing, so that the host does not wait.
+//
 // An input is never changed, and a result never shares memory with it, except where there is no group
 // or only one rank: then a call gives its input back.
 #pragma once
@@ -104,6 +107,60 @@ struct AllToAllOptions {
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options = {});
 Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
                                  const AllToAllOptions& options = {});
+
+struct AllReduceOptions {
+  Op op = Op::sum;
+  Grad grad = Grad::sum;
+  std::optional<at::Tensor> out = std::nullopt;
+  Group group = {};
+};
+
+// The elementwise combination of all ranks' tensors, which have one shape, on every rank: the same bits on
+// all of them. Addends are taken in rank order; f16 and bf16 accumulate in f32 and round once.
+// Adjoint (Grad::sum): all_reduce of the gradient (divided by the ranks for avg); min, max and product have
+// none. Grad::local keeps this rank's own gradient.
+at::Tensor all_reduce(const at::Tensor& x, const AllReduceOptions& options = {});
+Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& options = {});
+
+struct BroadcastOptions {
+  int64_t src = 0;                                  // a global rank, as torch.distributed counts
+  std::optional<int64_t> group_src = std::nullopt;  // the rank within the group instead
+  Group group = {};
+};
+
+// The tensor of rank src, on every rank. The others bring a tensor of the same shape and dtype.
+// Adjoint: the sum of all ranks' gradients on src, zeros on the others.
+at::Tensor broadcast(const at::Tensor& x, const BroadcastOptions& options = {});
+Async<at::Tensor> broadcast_async(const at::Tensor& x, const BroadcastOptions& options = {});
+
+struct GatherOptions {
+  int64_t dst = 0;                                  // a global rank, as torch.distributed counts
+  std::optional<int64_t> group_dst = std::nullopt;  // the rank within the group instead
+  int64_t dim = 0;
+  std::optional<Sizes> sizes = std::nullopt;  // every rank's size along dim
+  Group group = {};
+};
+
+// The tensors of all ranks, concatenated along dim in rank order, on rank dst, and their sizes on every rank.
+// The other ranks get a tensor without rows.
+// Adjoint: scatter_v of dst's gradient with these sizes; every rank runs it.
+Ragged gather_v(const at::Tensor& x, const GatherOptions& options = {});
+Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options = {});
+
+struct ScatterOptions {
+  int64_t src = 0;                                  // a global rank, as torch.distributed counts
+  std::optional<int64_t> group_src = std::nullopt;  // the rank within the group instead
+  int64_t dim = 0;
+  std::optional<Sizes> sizes = std::nullopt;  // every rank's part along dim; left out: as torch.chunk splits
+  Group group = {};
+};
+
+// This rank's part, along dim, of the tensor of rank src. The others bring none: src tells them shape, dtype
+// and sizes, and what they pass as x and sizes is not read.
+// Adjoint: gather_v of the gradients to src; every rank runs it. To differentiate that gradient again, the
+// others pass an x without rows that requires grad, whose gradient they can name.
+at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options = {});
+Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options = {});
 
 struct GatherSizesOptions {
   int64_t dim = 0;

@@ -1,21 +1,21 @@
-// The collectives as modules.
+// The collectives as modules, which hold no parameters.
 #pragma once
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include <optional>
+#include <utility>
 
 #include "shardway/collectives.h"
 
 namespace shardway::nn {
 
-// all_gather_v as a module. It holds no parameters.
+// all_gather_v. With every rank's size known there is no exchange.
 class AllGatherImpl : public torch::nn::Module {
  public:
   explicit AllGatherImpl(AllGatherOptions options = {}) : options_(std::move(options)) {}
 
-  // With every rank's size known there is no exchange.
   Ragged forward(const at::Tensor& x, std::optional<Sizes> sizes = std::nullopt) {
     AllGatherOptions options = options_;
     if (sizes) options.sizes = std::move(sizes);
@@ -26,6 +26,95 @@ class AllGatherImpl : public torch::nn::Module {
   AllGatherOptions options_;
 };
 
+// reduce_scatter_v. Without sizes the tensor is cut as torch.chunk cuts.
+class ReduceScatterImpl : public torch::nn::Module {
+ public:
+  explicit ReduceScatterImpl(ReduceScatterOptions options = {}) : options_(std::move(options)) {}
+
+  at::Tensor forward(const at::Tensor& x, std::optional<Sizes> sizes = std::nullopt) {
+    ReduceScatterOptions options = options_;
+    if (sizes) options.sizes = std::move(sizes);
+    return reduce_scatter_v(x, options);
+  }
+
+ private:
+  ReduceScatterOptions options_;
+};
+
+// all_to_all_v. With what every rank sends here known there is no exchange.
+class AllToAllImpl : public torch::nn::Module {
+ public:
+  explicit AllToAllImpl(AllToAllOptions options = {}) : options_(std::move(options)) {}
+
+  Ragged forward(const at::Tensor& x, const Sizes& send_sizes,
+                 std::optional<Sizes> recv_sizes = std::nullopt) {
+    AllToAllOptions options = options_;
+    if (recv_sizes) options.recv_sizes = std::move(recv_sizes);
+    return all_to_all_v(x, send_sizes, options);
+  }
+
+ private:
+  AllToAllOptions options_;
+};
+
+// all_reduce.
+class AllReduceImpl : public torch::nn::Module {
+ public:
+  explicit AllReduceImpl(AllReduceOptions options = {}) : options_(std::move(options)) {}
+
+  at::Tensor forward(const at::Tensor& x) { return all_reduce(x, options_); }
+
+ private:
+  AllReduceOptions options_;
+};
+
+// broadcast.
+class BroadcastImpl : public torch::nn::Module {
+ public:
+  explicit BroadcastImpl(BroadcastOptions options = {}) : options_(std::move(options)) {}
+
+  at::Tensor forward(const at::Tensor& x) { return broadcast(x, options_); }
+
+ private:
+  BroadcastOptions options_;
+};
+
+// gather_v. With every rank's size known there is no exchange.
+class GatherImpl : public torch::nn::Module {
+ public:
+  explicit GatherImpl(GatherOptions options = {}) : options_(std::move(options)) {}
+
+  Ragged forward(const at::Tensor& x, std::optional<Sizes> sizes = std::nullopt) {
+    GatherOptions options = options_;
+    if (sizes) options.sizes = std::move(sizes);
+    return gather_v(x, options);
+  }
+
+ private:
+  GatherOptions options_;
+};
+
+// scatter_v. Without sizes the tensor is cut as torch.chunk cuts.
+class ScatterImpl : public torch::nn::Module {
+ public:
+  explicit ScatterImpl(ScatterOptions options = {}) : options_(std::move(options)) {}
+
+  at::Tensor forward(const std::optional<at::Tensor>& x, std::optional<Sizes> sizes = std::nullopt) {
+    ScatterOptions options = options_;
+    if (sizes) options.sizes = std::move(sizes);
+    return scatter_v(x, options);
+  }
+
+ private:
+  ScatterOptions options_;
+};
+
 TORCH_MODULE(AllGather);
+TORCH_MODULE(ReduceScatter);
+TORCH_MODULE(AllToAll);
+TORCH_MODULE(AllReduce);
+TORCH_MODULE(Broadcast);
+TORCH_MODULE(Gather);
+TORCH_MODULE(Scatter);
 
 }  // namespace shardway::nn

@@ -48,7 +48,7 @@ using Moves = std::vector<Move, KeptMemory<Move>>;
 
 // The collective that a route is, so that an engine with a native form of it can use that. `own` is none:
 // every rank moves its own boxes, and nobody communicates.
-enum class Pattern : uint8_t { exchange, all_gather, reduce_scatter, all_to_all, own };
+enum class Pattern : uint8_t { exchange, all_gather, reduce_scatter, all_to_all, all_reduce, broadcast, own };
 
 // One rank's part of a collective: what it pulls into its output and what it pushes out of its input.
 //
@@ -96,6 +96,18 @@ Route all_gather_route(const Split& split, int64_t rank);
 
 // Of the whole tensor that every rank holds an addend of, this rank's part.
 Route reduce_scatter_route(const Split& split, int64_t rank, Op op = Op::sum);
+
+// The whole tensor that every rank holds an addend of, on every rank.
+Route all_reduce_route(const std::vector<int64_t>& shape, int64_t rank, int64_t ranks, Op op = Op::sum);
+
+// The tensor of rank `root` on every rank. Its adjoint adds up on the root and leaves the others nothing.
+Route broadcast_route(const std::vector<int64_t>& shape, int64_t rank, int64_t ranks, int64_t root);
+
+// Every rank's part, one after the other, on rank `root`; the others get a tensor without rows.
+Route gather_route(const Split& split, int64_t rank, int64_t root);
+
+// Of the whole tensor that rank `root` holds, this rank's part; the others bring a tensor without rows.
+Route scatter_route(const Split& split, int64_t rank, int64_t root);
 
 // What one rank knows of an all-to-all along one dim. The offsets say where a block lies in a peer's
 // input and output; empty when this rank was not told.

@@ -45,6 +45,11 @@ int64_t read_integer(const char* name, const py::handle& value) {
   return *number;
 }
 
+std::optional<int64_t> read_optional_integer(const char* name, const py::handle& value) {
+  if (value.is_none()) return std::nullopt;
+  return read_integer(name, value);
+}
+
 std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   if (value.is_none()) return std::nullopt;
   if (THPVariable_Check(value.ptr())) return read_size_tensor(name, THPVariable_Unpack(value.ptr()));
@@ -94,6 +99,11 @@ ReadGroup read_any_group(const py::handle& value, const char* op) {
   return {.object = group,
           .group = Group(group.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(),
                          *read_sizes("ranks", group_and_ranks[1]))};
+}
+
+Group read_group(const py::handle& value, const py::handle& global_ranks) {
+  if (value.is_none() || global_ranks.is_none()) return read_group(value);
+  return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(), *read_sizes("ranks", global_ranks)};
 }
 
 py::tuple as_tuple(const Sizes& sizes) {

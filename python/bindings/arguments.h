@@ -16,6 +16,7 @@ namespace py = pybind11;
 at::Tensor read_tensor(const char* name, const py::handle& value);
 std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handle& value);
 int64_t read_integer(const char* name, const py::handle& value);
+std::optional<int64_t> read_optional_integer(const char* name, const py::handle& value);
 std::optional<Sizes> read_sizes(const char* name,
                                 const py::handle& value);  // a sequence or an integer tensor
 Grad read_grad(const py::handle& value);
@@ -23,6 +24,9 @@ Op read_op(const py::handle& value);
 
 // None is no group.
 Group read_group(const py::handle& value);
+
+// With the global ranks of its ranks; None where they are 0, 1, …
+Group read_group(const py::handle& value, const py::handle& global_ranks);
 
 // A group as a caller may name it, with its global ranks: the process group, and what the library makes of it.
 struct ReadGroup {

@@ -11,6 +11,7 @@ void bind_layout(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_mesh_tensor(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
+void bind_rooted(pybind11::module_& module);
 void bind_topology(pybind11::module_& module);
 
 }  // namespace shardway::python

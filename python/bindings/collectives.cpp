@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "bindings.h"
+#include "call.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/start.h"
@@ -13,43 +14,13 @@
 namespace shardway::python {
 namespace {
 
-py::object as_python(const at::Tensor& tensor) { return py::cast(tensor); }
-py::object as_python(const Ragged& ragged) { return py::make_tuple(ragged.tensor, as_tuple(ragged.sizes)); }
-
-template <class Result>
-py::object wait_for(const Async<Result>& call) {
-  Result result = [&] {
-    const py::gil_scoped_release release;
-    return call.wait();
-  }();
-  return as_python(result);
-}
-
-// Reads the arguments and starts the call. An argument that cannot be read is reported to all ranks when
-// the call would have exchanged a header.
-template <class Read, class Start>
-py::object run(Collective collective, const py::handle& group_object, bool sizes_known, bool async_op,
-               Read&& read, Start&& start) {
-  const Group group = read_group(group_object);
-  const std::string problem = problem_in([&] { read(group); });
-  if (!problem.empty()) {
-    const py::gil_scoped_release release;
-    fail_together(collective, problem, group, sizes_known);
-  }
-  auto call = [&] {
-    const py::gil_scoped_release release;
-    return start();
-  }();
-  return async_op ? py::cast(std::move(call)) : wait_for(call);
-}
-
 py::object all_gather_v_of(const py::object& x, const py::object& dim, const py::object& sizes,
                            const py::object& grad, const py::object& out, const py::object& group,
                            bool async_op) {
   at::Tensor tensor;
   AllGatherOptions options;
   return run(
-      Collective::all_gather_v, group, !sizes.is_none(), async_op,
+      Collective::all_gather_v, read_group(group), !sizes.is_none(), async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         options = {.dim = read_integer("dim", dim),
@@ -70,7 +41,7 @@ py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, con
   at::Tensor tensor;
   ReduceScatterOptions options;
   return run(
-      Collective::reduce_scatter_v, group, !sizes.is_none(), async_op,
+      Collective::reduce_scatter_v, read_group(group), !sizes.is_none(), async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         options = {.sizes = read_sizes("sizes", sizes),
@@ -85,6 +56,24 @@ py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, con
       });
 }
 
+py::object all_reduce_of(const py::object& x, const py::object& op, const py::object& grad,
+                         const py::object& out, const py::object& group, bool async_op) {
+  at::Tensor tensor;
+  AllReduceOptions options;
+  return run(
+      Collective::all_reduce, read_group(group), [&](const Group& g) { return skips_exchange(tensor, g); },
+      async_op,
+      [&](const Group& g) {
+        tensor = read_tensor("x", x);
+        options = {
+            .op = read_op(op), .grad = read_grad(grad), .out = read_optional_tensor("out", out), .group = g};
+      },
+      [&] {
+        return async_op ? all_reduce_async(tensor, options)
+                        : start_all_reduce(tensor, options, Progress::by_caller);
+      });
+}
+
 py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, const py::object& dim,
                            const py::object& recv_sizes, const py::object& out, const py::object& group,
                            bool async_op) {
@@ -92,7 +81,7 @@ py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, co
   Sizes send;
   AllToAllOptions options;
   return run(
-      Collective::all_to_all_v, group, !recv_sizes.is_none(), async_op,
+      Collective::all_to_all_v, read_group(group), !recv_sizes.is_none(), async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         const auto given = read_sizes("send_sizes", send_sizes);
@@ -159,6 +148,7 @@ void bind_collectives(py::module_& module) {
   bind_handle<at::Tensor>(module, "TensorHandle");
   module.def("all_gather_v", &all_gather_v_of);
   module.def("reduce_scatter_v", &reduce_scatter_v_of);
+  module.def("all_reduce", &all_reduce_of);
   module.def("all_to_all_v", &all_to_all_v_of);
   module.def("gather_sizes", &gather_sizes_of);
   module.def("split_by_rank", &split_by_rank_of);

@@ -70,6 +70,42 @@ def all_to_all_v(
     group: ProcessGroup | None,
     async_op: bool,
 ) -> tuple[Tensor, tuple[int, ...]] | RaggedHandle: ...
+@overload
+def all_reduce(
+    x: Tensor, op: str, grad: str, out: Tensor | None, group: ProcessGroup | None, async_op: Literal[False]
+) -> Tensor: ...
+@overload
+def all_reduce(
+    x: Tensor, op: str, grad: str, out: Tensor | None, group: ProcessGroup | None, async_op: bool
+) -> Tensor | TensorHandle: ...
+def broadcast(
+    x: Tensor,
+    src: int,
+    group_src: int | None,
+    group: ProcessGroup | None,
+    ranks: Sequence[int] | None,
+    async_op: bool,
+) -> Tensor | TensorHandle: ...
+def gather_v(
+    x: Tensor,
+    dst: int,
+    group_dst: int | None,
+    dim: int,
+    sizes: Sizes | None,
+    group: ProcessGroup | None,
+    ranks: Sequence[int] | None,
+    async_op: bool,
+) -> tuple[Tensor, tuple[int, ...]] | RaggedHandle: ...
+def scatter_v(
+    x: Tensor | None,
+    src: int,
+    group_src: int | None,
+    dim: int,
+    sizes: Sizes | None,
+    group: ProcessGroup | None,
+    ranks: Sequence[int] | None,
+    async_op: bool,
+) -> Tensor | TensorHandle: ...
 def memory_stats() -> dict[str, int]: ...
 def empty_cache() -> None: ...
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor: ...

@@ -30,19 +30,25 @@ from shardway._C import (
 )
 from shardway._collectives import (
     all_gather_v,
+    all_reduce,
     all_to_all_v,
     gather_sizes,
     reduce_scatter_v,
     split_by_rank,
 )
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
-from shardway._modules import AllGather
+from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
 from shardway._redistribute import distribute, redistribute
+from shardway._rooted import broadcast, gather_v, scatter_v
 
 __all__ = [
     "AllGather",
+    "AllReduce",
+    "AllToAll",
     "Alternative",
+    "Broadcast",
+    "Gather",
     "Layout",
     "Link",
     "Mesh",
@@ -52,25 +58,31 @@ __all__ = [
     "Placement",
     "Plan",
     "RaggedHandle",
+    "ReduceScatter",
     "Replicate",
+    "Scatter",
     "Shard",
     "Step",
     "TensorHandle",
     "Topology",
     "__version__",
     "all_gather_v",
+    "all_reduce",
     "all_to_all_v",
+    "broadcast",
     "clear_plans",
     "distribute",
     "draw",
     "empty",
     "empty_cache",
     "gather_sizes",
+    "gather_v",
     "memory_stats",
     "plan",
     "redistribute",
     "redistribute_cost",
     "reduce_scatter_v",
+    "scatter_v",
     "split_by_rank",
     "use_shared_allocator",
 ]

@@ -1,9 +1,10 @@
-"""The ragged collectives. Every rank of the group calls them in the same order.
+"""The collectives that every rank gives to and takes from. Every rank of the group calls them in the same order.
 
 Leaving the sizes out costs one small exchange, in which the ranks compare dtype, shape, dim and op: a rank with
 bad arguments, or two that disagree, is a ValueError on every rank, and the group stays usable. With sizes given
 nothing is exchanged or compared, unless the ranks share a host, where it costs next to nothing, or
-SHARDWAY_CHECK=1 is in every rank's environment.
+SHARDWAY_CHECK=1 is in every rank's environment. all_reduce, which has no sizes, compares CPU tensors as if sizes were
+left out, and tensors on a device as if they were given.
 
 Without a group, or with one rank, a call gives its input back.
 """
@@ -142,6 +143,44 @@ def all_to_all_v(
     The adjoint is the same exchange with the sizes swapped.
     """
     return _C.all_to_all_v(x, send_sizes, dim, recv_sizes, out, resolve_group(group, "all_to_all_v"), async_op)
+
+
+@overload
+def all_reduce(
+    x: Tensor,
+    *,
+    op: OpLike = "sum",
+    grad: str = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def all_reduce(
+    x: Tensor,
+    *,
+    op: OpLike = "sum",
+    grad: str = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.TensorHandle: ...
+def all_reduce(
+    x: Tensor,
+    *,
+    op: OpLike = "sum",
+    grad: str = "sum",
+    out: Tensor | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Tensor | _C.TensorHandle:
+    """All ranks' tensors, which have one shape, combined by `op`: sum, avg (or mean), min, max, product.
+
+    Addends are taken in rank order, so the bits are the same on every rank and in every call. `grad` says what backward
+    does: "sum" adds the gradients of all ranks, which is the adjoint; "mean" divides that by the ranks; "local" keeps
+    this rank's own. min, max and product have none.
+    """
+    return _C.all_reduce(x, _op_name(op), grad, out, resolve_group(group, "all_reduce"), async_op)
 
 
 def gather_sizes(x: Tensor, dim: int = 0, *, group: GroupLike = None) -> tuple[int, ...]:

@@ -53,6 +53,13 @@ def _refusal(op: str, problem: str) -> ValueError:
     return ValueError(f"{op}: {problem}{where}")
 
 
+def global_ranks(group: ProcessGroup | None) -> list[int] | None:
+    """Those of the group's ranks; None where they are 0, 1, …"""
+    if group is None or group is _world.default_pg:
+        return None
+    return dist.get_process_group_ranks(group)
+
+
 def group_and_ranks(group: GroupLike, op: str) -> tuple[ProcessGroup | None, list[int] | None]:
     """The process group and the global ranks of its ranks."""
     found = resolve_group(group, op)

@@ -9,25 +9,12 @@
 namespace shardway {
 namespace {
 
-Route gradient_route(const Route& forward, Grad grad) {
-  Route backward = transposed(forward);
-  if (grad == Grad::mean) backward.divisor = forward.size;
-  return grad == Grad::local ? own_part(backward) : backward;
-}
-
 Call read_call(const at::Tensor& x, const AllGatherOptions& options) {
   Call call{.collective = Collective::all_gather_v, .x = x, .grad = options.grad};
   call.problem = problem_in([&] {
     call.dim = checked_dim(x, options.dim, options.group);
     if (options.sizes) {
-      check_size_list("sizes", *options.sizes, options.group);
-      checked_total("sizes", *options.sizes, x, call.dim);
-      const int64_t given = (*options.sizes)[static_cast<size_t>(options.group.rank())];
-      if (given != x.size(call.dim)) {
-        throw BadArgument(c10::str("sizes[", options.group.rank(), "]=", given,
-                                   " is not this rank's own size, which is ", x.size(call.dim), " along dim ",
-                                   call.dim));
-      }
+      check_gathered(*options.sizes, x, call.dim, options.group);
       call.sizes = *options.sizes;
     }
     if (options.grad != Grad::local && call.requires_grad()) check_reduction(x, Op::sum);

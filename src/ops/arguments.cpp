@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "ops/header.h"
 #include "transport/transport.h"
 
@@ -35,6 +37,15 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return in_a.begin < in_b.end && in_b.begin < in_a.end;
 }
 
+// As many numbers as a message can bear.
+std::string shown(const std::vector<int64_t>& numbers) {
+  constexpr size_t kMost = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(numbers.size(), kMost); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
+  return numbers.size() > kMost ? text + ", ..." : text;
+}
+
 }  // namespace
 
 void check_dense(const at::Tensor& x, const char* name) {
@@ -55,6 +66,20 @@ void check_movable(const at::Tensor& x, const Group& group, const char* name) {
     refuse(name, " is a tensor subclass that holds no data of its own: pass the plain tensor inside it");
   }
   if (const auto why = group.transport().refuses(x.device())) refuse(*why);
+}
+
+int64_t checked_root(const std::string& name, int64_t global, std::optional<int64_t> in_group,
+                     const Group& group) {
+  if (in_group) {
+    if (global != 0) refuse("both ", name, "=", global, " and group_", name, "=", *in_group, " are given");
+    if (*in_group < 0 || *in_group >= group.size())
+      refuse("group_", name, "=", *in_group, " is no rank of a group of ", group.size());
+    return *in_group;
+  }
+  const std::vector<int64_t> ranks = group.global_ranks();
+  const auto found = std::find(ranks.begin(), ranks.end(), global);
+  if (found == ranks.end()) refuse(name, "=", global, " is not in the group, whose ranks are ", shown(ranks));
+  return found - ranks.begin();
 }
 
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group) {
@@ -94,6 +119,16 @@ void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int6
   const int64_t total = checked_total(name, sizes, x, dim);
   if (total != x.size(dim))
     refuse(name, " add up to ", total, ", but x has ", x.size(dim), " along dim ", dim);
+}
+
+void check_gathered(const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group) {
+  check_size_list("sizes", sizes, group);
+  checked_total("sizes", sizes, x, dim);
+  const int64_t given = sizes[static_cast<size_t>(group.rank())];
+  if (given != x.size(dim)) {
+    refuse("sizes[", group.rank(), "]=", given, " is not this rank's own size, which is ", x.size(dim),
+           " along dim ", dim);
+  }
 }
 
 void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim) {

@@ -24,6 +24,10 @@ void check_dense(const at::Tensor& x, const char* name);
 // A tensor that the group can move: collective where that has to be found out first.
 void check_movable(const at::Tensor& x, const Group& group, const char* name = "x");
 
+// The rank within the group that `global` means, or `in_group` where that is given. `name` is "src" or "dst".
+int64_t checked_root(const std::string& name, int64_t global, std::optional<int64_t> in_group,
+                     const Group& group);
+
 // The dim counted from the front, of a tensor that can be moved.
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group);
 
@@ -32,6 +36,9 @@ void check_size_list(const char* name, const Sizes& sizes, const Group& group);
 
 // Sizes that add up to the tensor's extent along dim.
 void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group);
+
+// Sizes that can be gathered, of which this rank's is its own.
+void check_gathered(const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group);
 
 // The sum of the sizes, when a tensor like x with that extent along dim can be.
 int64_t checked_total(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim);

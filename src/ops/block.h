@@ -27,9 +27,11 @@ struct Header {
   uint8_t requires_grad = 0;
   uint8_t dim = 0;
   uint8_t ndim = 0;
-  uint8_t has_tensor = 1;   // 0 on a rank outside the mesh
+  uint8_t has_tensor = 1;
   int64_t slot_bytes = -1;  // -1: the payload comes in a second round
   int64_t out_size = -1;
+  int64_t root = -1;
+  int64_t dim_without_tensor = 0;  // as given, on a rank that brings no tensor
   std::array<int64_t, kMaxDims> shape = {};
 };
 static_assert(sizeof(Header) % 16 == 0);

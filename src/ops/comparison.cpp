@@ -24,9 +24,16 @@ std::string list_text(const int64_t* values, int64_t count) {
   return text.str();
 }
 
-// Ranks bring different sizes along the op's dim, except to a reduction, where all bring the whole.
+// Ranks bring different sizes along the op's dim, except where all bring the whole.
 bool may_differ(const Header& header, int d) {
-  return d == header.dim && header.collective != static_cast<uint8_t>(Collective::reduce_scatter_v);
+  switch (static_cast<Collective>(header.collective)) {
+    case Collective::reduce_scatter_v:
+    case Collective::all_reduce:
+    case Collective::broadcast:
+      return false;
+    default:
+      return d == header.dim;
+  }
 }
 
 // The shape with a star where the ranks may differ.
@@ -85,9 +92,9 @@ bool same_points(const Header& a, const Header& b) {
 }
 
 [[noreturn]] void disagree(Collective collective, const std::string& what, const std::string& first,
-                           const std::string& other, int64_t rank) {
+                           const std::string& other, int64_t rank, int64_t first_rank = 0) {
   C10_THROW_ERROR(ValueError, c10::str(name_of(collective), ": ranks disagree on ", what, ": ", first,
-                                       " on rank 0, ", other, " on rank ", rank));
+                                       " on rank ", first_rank, ", ", other, " on rank ", rank));
 }
 
 void compare_with_first(const at::Tensor& blocks, int64_t rank) {
@@ -140,6 +147,33 @@ std::string text_in(const Block& block) {
   return {reinterpret_cast<const char*>(block.slot()), static_cast<size_t>(block.header().slot_bytes)};
 }
 
+// Before problems: a rank that takes itself for the root may lack what a root brings.
+void compare_roots(const at::Tensor& blocks) {
+  std::optional<int64_t> first;  // the first rank that says one
+  for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
+    const Header& header = Block(blocks, rank).header();
+    if (header.root < 0) continue;
+    if (!first) first = rank;
+    const int64_t expected = Block(blocks, *first).header().root;
+    if (header.root == expected) continue;
+    const auto collective = static_cast<Collective>(header.collective);
+    disagree(collective, collective == Collective::gather_v ? "dst" : "src", std::to_string(expected),
+             std::to_string(header.root), rank, *first);
+  }
+}
+
+// Of scatter_v: the ranks without a tensor count a negative dim from its end once they know how many it has.
+void compare_dims_with_root(const at::Tensor& blocks) {
+  const int64_t root = Block(blocks, 0).header().root;
+  const Header& source = Block(blocks, root).header();
+  for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
+    if (rank == root) continue;
+    const int64_t dim = Block(blocks, rank).header().dim_without_tensor;
+    if ((dim < 0 ? dim + source.ndim : dim) == source.dim) continue;
+    disagree(Collective::scatter_v, "dim", std::to_string(source.dim), std::to_string(dim), rank, root);
+  }
+}
+
 void check_problems(const at::Tensor& blocks) {
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
     const Block block(blocks, rank);
@@ -166,9 +200,10 @@ void compare_devices(const at::Tensor& blocks) {
   }
 }
 
-bool is_ragged(Collective collective) {
-  return collective == Collective::all_gather_v || collective == Collective::reduce_scatter_v ||
-         collective == Collective::all_to_all_v;
+// Whether every rank brings a tensor, and all but its size along the dim is alike.
+bool brings_alike(Collective collective) {
+  return collective != Collective::gather_sizes && collective != Collective::redistribute &&
+         collective != Collective::distribute;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -194,10 +229,12 @@ void compare_lines(Collective collective, const std::string& first, const std::s
 
 void compare(const at::Tensor& blocks) {
   check_collectives(blocks);
+  compare_roots(blocks);
   check_problems(blocks);
   const auto collective = static_cast<Collective>(Block(blocks, 0).header().collective);
   if (collective == Collective::redistribute) compare_devices(blocks);
-  if (is_ragged(collective)) {
+  if (collective == Collective::scatter_v) return compare_dims_with_root(blocks);
+  if (brings_alike(collective)) {
     for (int64_t rank = 1; rank < blocks.size(0); ++rank) compare_with_first(blocks, rank);
   }
   if (collective == Collective::all_to_all_v) compare_sent_with_expected(blocks);

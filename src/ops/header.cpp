@@ -27,13 +27,19 @@ int64_t row_bytes(const Group& group) {
   return (bytes + 63) / 64 * 64;
 }
 
-Wanted wanted_of(const Call& call) {
+Wanted wanted_of(const Call& call, const Group& group) {
   switch (call.collective) {
     case Collective::all_gather_v:
+    case Collective::all_reduce:
       return Wanted::whole;
     case Collective::reduce_scatter_v:
     case Collective::all_to_all_v:
+    case Collective::gather_v:
       return Wanted::parts;
+    case Collective::broadcast:
+      return call.root == group.rank() ? Wanted::whole : Wanted::nothing;
+    case Collective::scatter_v:
+      return call.root == group.rank() ? Wanted::parts : Wanted::nothing;
     default:
       return call.wanted;
   }
@@ -41,7 +47,7 @@ Wanted wanted_of(const Call& call) {
 
 // Whether x travels in the block.
 bool fits_in_slot(const Call& call, const Group& group) {
-  const Wanted wanted = wanted_of(call);
+  const Wanted wanted = wanted_of(call, group);
   if (wanted == Wanted::nothing || !call.x.is_cpu()) return false;
   const int64_t slot = group.transport().slot_bytes();
   return static_cast<int64_t>(call.x.nbytes()) <= (wanted == Wanted::whole ? slot : slot / group.size());
@@ -55,6 +61,7 @@ at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
   block.header() = Header{};
   block.header().collective = static_cast<uint8_t>(call.collective);
+  block.header().root = call.root;
   return bytes;
 }
 
@@ -78,6 +85,7 @@ at::Tensor bare_block(const Call& call, const Group& group) {
   at::Tensor bytes = new_block(call, group, 0);
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
   block.header().has_tensor = 0;
+  block.header().dim_without_tensor = call.dim;
   if (call.hash) block.hash() = *call.hash;
   return bytes;
 }
@@ -123,8 +131,9 @@ at::Tensor gathered(const char* name, const at::Tensor& mine, const Group& group
 }  // namespace
 
 const char* name_of(Collective collective) {
-  constexpr std::array kNames = {"all_gather_v", "reduce_scatter_v", "all_to_all_v",
-                                 "gather_sizes", "redistribute",     "distribute"};
+  constexpr std::array kNames = {"all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_sizes",
+                                 "redistribute", "distribute",       "all_reduce",   "broadcast",
+                                 "gather_v",     "scatter_v"};
   return kNames.at(static_cast<size_t>(collective));
 }
 
@@ -146,6 +155,12 @@ Agreement agree(const Call& call, const Group& group) {
   if (call.hash && !have_same_hash(blocks))
     compare_words(gathered(name, text_block(call, group, call.words()), group));
   return {group, std::move(blocks)};
+}
+
+bool skips_exchange(const at::Tensor& x, const Group& group) {
+  if (!group.distributed()) return true;
+  const bool takes_no_cpu_tensor = group.transport().slot_bytes() == 0;
+  return takes_no_cpu_tensor || (x.defined() && !x.is_cpu() && !group.transport().refuses(x.device()));
 }
 
 void fail_together(Collective collective, const std::string& problem, const Group& group, bool sizes_known) {
@@ -173,8 +188,14 @@ std::optional<c10::DeviceType> Agreement::device() const {
   return std::nullopt;
 }
 
+int64_t Agreement::dim_on(int64_t rank) const { return Block(blocks_, rank).header().dim; }
+
 at::ScalarType Agreement::dtype_on(int64_t rank) const {
   return static_cast<at::ScalarType>(Block(blocks_, rank).header().dtype);
+}
+
+c10::DeviceType Agreement::device_on(int64_t rank) const {
+  return static_cast<c10::DeviceType>(Block(blocks_, rank).header().device);
 }
 
 Sizes Agreement::shape_on(int64_t rank) const {
@@ -196,6 +217,7 @@ bool Agreement::any_requires_grad() const {
 
 KnownInputs Agreement::known_inputs() const {
   KnownInputs inputs(static_cast<size_t>(group_.size()));
+  bool is_any = false;
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
     const Block block(blocks_, rank);
     const Header& header = block.header();
@@ -203,10 +225,15 @@ KnownInputs Agreement::known_inputs() const {
     // Of a rank without a tensor nothing is needed: it has sent what it has.
     inputs[static_cast<size_t>(rank)] = at::from_blob(
         block.slot(), shape_on(rank), [owner = blocks_](void*) {}, at::dtype(dtype_on(rank)));
+    is_any = is_any || header.slot_bytes >= 0;
   }
-  const auto brings = [&](int64_t rank) { return Block(blocks_, rank).header().slot_bytes >= 0; };
-  bool is_any = false;
-  for (int64_t rank = 0; rank < group_.size(); ++rank) is_any = is_any || brings(rank);
+  const Header& first = Block(blocks_, 0).header();
+  const auto collective = static_cast<Collective>(first.collective);
+  if (collective == Collective::broadcast || collective == Collective::scatter_v) {
+    // Where one rank alone gives, nothing is needed of the others.
+    inputs.assign(inputs.size(), at::Tensor(inputs[static_cast<size_t>(first.root)]));
+    is_any = inputs[0].defined();
+  }
   return is_any ? inputs : KnownInputs{};
 }
 

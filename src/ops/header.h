@@ -24,7 +24,11 @@ enum class Collective : uint8_t {
   all_to_all_v,
   gather_sizes,
   redistribute,
-  distribute
+  distribute,
+  all_reduce,
+  broadcast,
+  gather_v,
+  scatter_v,
 };
 
 const char* name_of(Collective collective);
@@ -38,8 +42,9 @@ enum class Wanted : uint8_t { nothing, parts, whole };
 // One rank's call, as it understood its arguments.
 struct Call {
   Collective collective = Collective::all_gather_v;
-  at::Tensor x = {};  // undefined on a rank outside the mesh
-  int64_t dim = 0;    // counted from the front
+  at::Tensor x = {};  // undefined on a rank outside the mesh, and on those that scatter_v gives to
+  int64_t dim = 0;    // counted from the front, but where x is undefined as it was given
+  int64_t root = -1;  // of those that have one: src or dst, as a rank of the group
   Op op = Op::sum;
   Grad grad = Grad::sum;
   Sizes sizes = {};                             // as given; what this rank sends, for all_to_all_v
@@ -61,9 +66,11 @@ class Agreement {
   int64_t size_along_dim(int64_t rank) const;
   int64_t out_size(int64_t rank) const;
   std::optional<c10::DeviceType> device() const;  // of the ranks that have a tensor
+  int64_t dim_on(int64_t rank) const;
   at::ScalarType dtype_on(int64_t rank) const;
+  c10::DeviceType device_on(int64_t rank) const;
   Sizes shape_on(int64_t rank) const;
-  Sizes send_sizes(int64_t rank) const;  // of all_to_all_v
+  Sizes send_sizes(int64_t rank) const;  // of all_to_all_v and of the root of scatter_v
   bool any_requires_grad() const;
 
   // The inputs that came in the blocks; empty when none did.
@@ -81,6 +88,10 @@ Agreement agree(const Call& call, const Group& group);
 // Whether the ranks agree before every call, also when the sizes are given: under SHARDWAY_CHECK=1, and where
 // it costs next to nothing.
 bool checks_every_call(const Group& group);
+
+// Whether a call in which the ranks bring tensors of one shape exchanges nothing, as if sizes were given: on
+// a device, where to hear of the others the host would have to wait.
+bool skips_exchange(const at::Tensor& x, const Group& group);
 
 // For a call whose arguments could not even be read: takes part in the exchange when there is one, and
 // throws on every rank that does.

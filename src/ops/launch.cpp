@@ -9,6 +9,7 @@
 
 #include "ops/arguments.h"
 #include "transport/transport.h"
+#include "transport/two_routes.h"
 #include "transport/warm_memory.h"
 
 namespace shardway {
@@ -75,9 +76,9 @@ at::Tensor own_slice(const at::Tensor& grad, const Route& route) {
 at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
   const Route& route = saved.route;
   const bool is_own = route.pattern == Pattern::own;
-  if (is_own && route.pulls.size() == 1 && route.pulls[0].mine == Box::whole(route.output_shape)) {
-    return own_slice(grad, route);
-  }
+  const bool is_slice = is_own && route.divisor == 1 && route.pulls.size() == 1 &&
+                        route.pulls[0].mine == Box::whole(route.output_shape);
+  if (is_slice) return own_slice(grad, route);
   Launch run{.name = saved.name, .forward = route};
   // Under create_graph every rank records the second gradient, since it is a collective as well.
   run.differentiable = at::GradMode::is_enabled() && (!is_own || grad.requires_grad());
@@ -95,20 +96,39 @@ class PostedTransfer : public Transfer {
   std::unique_ptr<Posted> posted_;
 };
 
+// An all-reduce that the engine does not know, of more than every rank would want to pull from every other.
+bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) {
+  return route.pattern == Pattern::all_reduce && static_cast<int64_t>(x.nbytes()) > transport.slot_bytes() &&
+         !transport.has_own(route, x);
+}
+
 std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input, const at::Tensor& out,
                                   const Group& group) {
   const bool is_own = launch.forward.pattern == Pattern::own;
   Transport& transport = is_own ? Group().transport() : group.transport();
-  // Work on a device makes its way by itself, on the caller's stream.
-  if (launch.progress == Progress::by_caller || !input.is_cpu() || !transport.has_thread())
-    return transport.start(launch.forward, input, out, launch.known);
-  return std::make_unique<PostedTransfer>(
-      transport.post([group, route = launch.forward, input, out, known = launch.known] {
-        group.transport().start(route, input, out, known)->finish();
-      }));
+  const bool in_two = runs_in_two(launch.forward, input, transport);
+  // Work on a device makes its way by itself, on the caller's stream; of two routes on a CPU the second has
+  // to be started by somebody.
+  const bool posts =
+      launch.progress == Progress::by_itself && input.is_cpu() && (transport.has_thread() || in_two);
+  if (!posts) {
+    return in_two ? start_in_two(transport, launch.forward, input, out)
+                  : transport.start(launch.forward, input, out, launch.known);
+  }
+  return std::make_unique<PostedTransfer>(transport.post([group, launch, input, out] {
+    Launch here = launch;
+    here.progress = Progress::by_caller;
+    started(here, input, out, group)->finish();
+  }));
 }
 
 }  // namespace
+
+Route gradient_route(const Route& forward, Grad grad) {
+  Route backward = transposed(forward);
+  if (grad == Grad::mean) backward.divisor *= forward.size;
+  return grad == Grad::local ? own_part(backward) : backward;
+}
 
 Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group) {
   std::shared_ptr<Transfer> transfer;

@@ -23,6 +23,9 @@ struct Launch {
   Progress progress = Progress::by_caller;
 };
 
+// What the gradient of a route's result travels by.
+Route gradient_route(const Route& forward, Grad grad);
+
 // Starts the route: collective. The result is a fresh tensor, or `out`; elements on which nothing lands
 // are zero in a fresh one. When differentiable the result has a gradient on every rank, also where this
 // rank's x needs none, since backward is a collective that every rank must run.

@@ -18,6 +18,23 @@ Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatte
                                          Progress progress);
 Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
                                  Progress progress);
+Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& options, Progress progress);
+Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& options, Progress progress);
+Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, Progress progress);
+Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
+                                  Progress progress);
+
+// A whole call left to the transport's thread: it waits for nobody.
+template <class Result>
+Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progress)> start) {
+  auto result = std::make_shared<std::optional<Result>>();
+  const std::shared_ptr<Posted> posted = group.transport().post(
+      [result, start = std::move(start)] { *result = start(Progress::by_caller).wait(); });
+  return Async<Result>([result, posted] {
+    posted->wait();
+    return std::move(**result);
+  });
+}
 
 // A call that goes on without its caller. Where the ranks compare their arguments in a call whose sizes are
 // known, that is left to the transport's thread as well: such a call waits for nobody.
@@ -26,14 +43,16 @@ Async<Result> start_by_itself(const char* name, const Group& group, bool sizes_k
                               std::function<Async<Result>(Progress)> start) {
   const bool posts =
       group.distributed() && sizes_known && named(name, [&] { return group.transport().has_thread(); });
-  if (!posts) return start(Progress::by_itself);
-  auto result = std::make_shared<std::optional<Result>>();
-  const std::shared_ptr<Posted> posted = group.transport().post(
-      [result, start = std::move(start)] { *result = start(Progress::by_caller).wait(); });
-  return Async<Result>([result, posted] {
-    posted->wait();
-    return std::move(**result);
-  });
+  return posts ? start_posted(group, std::move(start)) : start(Progress::by_itself);
+}
+
+// The same for a call in which nothing but the values of a tensor is unknown. Work on a device makes its way
+// by itself.
+template <class Result>
+Async<Result> start_on_its_way(const at::Tensor& x, const Group& group,
+                               std::function<Async<Result>(Progress)> start) {
+  const bool posts = group.distributed() && x.defined() && x.is_cpu();
+  return posts ? start_posted(group, std::move(start)) : start(Progress::by_itself);
 }
 
 }  // namespace shardway

@@ -1,4 +1,4 @@
-// The routes of the ragged collectives, built from the sizes along one dim.
+// The routes of the collectives, built from a shape or from the sizes along one dim.
 #include <numeric>
 
 #include "shardway/route.h"
@@ -21,6 +21,16 @@ Box slab(const std::vector<int64_t>& shape, int64_t dim, int64_t offset, int64_t
 // A size of zero moves nothing and makes no move.
 void add(Moves& moves, int64_t peer, int64_t extent, Box mine, Box theirs) {
   if (extent > 0) moves.push_back({.peer = peer, .mine = std::move(mine), .theirs = std::move(theirs)});
+}
+
+// avg is a sum with a divisor.
+void set_op(Route& route, Op op) {
+  route.op = op == Op::avg ? Op::sum : op;
+  route.divisor = op == Op::avg ? route.size : 1;
+}
+
+void keep_those_with(std::vector<Move>& moves, int64_t peer) {
+  std::erase_if(moves, [peer](const Move& move) { return move.peer != peer; });
 }
 
 }  // namespace
@@ -57,9 +67,42 @@ Route all_gather_route(const Split& split, int64_t rank) {
 
 Route reduce_scatter_route(const Split& split, int64_t rank, Op op) {
   Route route = transposed(all_gather_route(split, rank));
-  route.op = op == Op::avg ? Op::sum : op;
-  route.divisor = op == Op::avg ? route.size : 1;
+  set_op(route, op);
   return route;
+}
+
+Route all_reduce_route(const std::vector<int64_t>& shape, int64_t rank, int64_t ranks, Op op) {
+  Route route{.rank = rank, .size = ranks, .input_shape = shape, .output_shape = shape};
+  route.pattern = Pattern::all_reduce;
+  set_op(route, op);
+  const Box whole = Box::whole(shape);
+  for (int64_t peer = 0; peer < ranks; ++peer) {
+    add(route.pulls, peer, whole.volume(), whole, whole);
+    add(route.pushes, peer, whole.volume(), whole, whole);
+  }
+  return route;
+}
+
+Route broadcast_route(const std::vector<int64_t>& shape, int64_t rank, int64_t ranks, int64_t root) {
+  Route route = all_reduce_route(shape, rank, ranks);
+  route.pattern = Pattern::broadcast;
+  keep_those_with(route.pulls, root);
+  if (rank != root) route.pushes.clear();
+  return route;
+}
+
+Route gather_route(const Split& split, int64_t rank, int64_t root) {
+  Route route = all_gather_route(split, rank);
+  route.pattern = Pattern::exchange;
+  keep_those_with(route.pushes, root);
+  if (rank == root) return route;
+  route.pulls.clear();
+  route.output_shape = with_extent(split.shape, split.dim, 0);
+  return route;
+}
+
+Route scatter_route(const Split& split, int64_t rank, int64_t root) {
+  return transposed(gather_route(split, rank, root));
 }
 
 Route all_to_all_route(const std::vector<int64_t>& shape, int64_t dim, const AllToAllSizes& sizes,

@@ -16,6 +16,8 @@ Pattern transposed(Pattern pattern) {
       return Pattern::reduce_scatter;
     case Pattern::reduce_scatter:
       return Pattern::all_gather;
+    case Pattern::broadcast:
+      return Pattern::exchange;
     default:
       return pattern;
   }

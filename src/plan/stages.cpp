@@ -86,7 +86,7 @@ std::optional<Route> collective_of(const Step& step, const Passage& passage, con
   return std::nullopt;
 }
 
-void number_by_group(std::vector<Move>& moves, const GroupRanks& ranks) {
+void number_by_group(Moves& moves, const GroupRanks& ranks) {
   for (Move& move : moves) move.peer = *ranks.rank_of(move.peer);
   const auto before = [](const Move& a, const Move& b) { return a.peer < b.peer; };
   if (!std::is_sorted(moves.begin(), moves.end(), before))

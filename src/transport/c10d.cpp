@@ -101,6 +101,10 @@ class C10dTransport : public Transport {
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return turns_->post(std::move(call)); }
 
+  bool has_own(const Route& route, const at::Tensor& x) override {
+    return !x.is_cpu() && runs_natively(route, x);
+  }
+
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
     at::Tensor rows;
     turns_->in_turn([&] { rows = exchanged_block(mine, row_bytes); });

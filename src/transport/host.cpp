@@ -114,6 +114,10 @@ class HostTransport : public Transport {
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return of_cpu().post(std::move(call)); }
 
+  bool has_own(const Route& route, const at::Tensor& x) override {
+    return (x.is_cpu() ? of_cpu() : c10d()).has_own(route, x);
+  }
+
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
     return of_cpu().all_gather_block(mine, row_bytes);
   }

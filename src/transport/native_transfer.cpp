@@ -91,6 +91,23 @@ class NativeCollective : public Transfer {
     work_ = backend.reduce_scatter(outputs, inputs, options);
   }
 
+  void all_reduce(c10d::Backend& backend, const Route& route) {
+    landed_.copy_(x_);
+    std::vector<at::Tensor> tensors{landed_};
+    c10d::AllreduceOptions options;
+    options.reduceOp = native_op(route);
+    work_ = backend.allreduce(tensors, options);
+  }
+
+  void broadcast(c10d::Backend& backend, const Route& route) {
+    const int64_t root = route.pulls[0].peer;
+    if (root == route.rank) landed_.copy_(x_);
+    std::vector<at::Tensor> tensors{bytes_of(landed_)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    work_ = backend.broadcast(tensors, options);
+  }
+
   void finish() override {
     work_->wait();
     if (!landed_.is_same(out_)) out_.copy_(landed_);
@@ -105,21 +122,38 @@ class NativeCollective : public Transfer {
 
 }  // namespace
 
+bool runs_natively(const Route& route, const at::Tensor& x) {
+  const bool is_native_sum = (route.divisor == 1 || route.divisor == route.size) && reduces_natively(x);
+  switch (route.pattern) {
+    case Pattern::all_gather:
+      return route.divisor == 1 && are_parts_in_a_row(route, route.pulls, route.output_shape);
+    case Pattern::reduce_scatter:
+      return is_native_sum && are_parts_in_a_row(route, route.pushes, route.input_shape);
+    case Pattern::all_reduce:
+      return is_native_sum && !route.pulls.empty();
+    case Pattern::broadcast:
+      return route.divisor == 1 && !route.pulls.empty();
+    default:
+      return false;
+  }
+}
+
 std::unique_ptr<Transfer> start_natively(c10d::Backend& backend, const Route& route, const at::Tensor& x,
                                          const at::Tensor& out, const KnownInputs& known) {
-  const bool is_gather = route.pattern == Pattern::all_gather && route.divisor == 1 &&
-                         are_parts_in_a_row(route, route.pulls, route.output_shape);
-  const bool is_native_divisor = route.divisor == 1 || route.divisor == route.size;
-  const bool is_reduction = route.pattern == Pattern::reduce_scatter && is_native_divisor &&
-                            reduces_natively(x) && are_parts_in_a_row(route, route.pushes, route.input_shape);
-  if (!known.empty() || (!is_gather && !is_reduction)) {
-    return start_by_all_to_all(backend, route, x, out, known);
-  }
+  if (!known.empty() || !runs_natively(route, x)) return start_by_all_to_all(backend, route, x, out, known);
   auto native = std::make_unique<NativeCollective>(x, out);
-  if (is_gather) {
-    native->all_gather(backend, route);
-  } else {
-    native->reduce_scatter(backend, route);
+  switch (route.pattern) {
+    case Pattern::all_gather:
+      native->all_gather(backend, route);
+      break;
+    case Pattern::reduce_scatter:
+      native->reduce_scatter(backend, route);
+      break;
+    case Pattern::all_reduce:
+      native->all_reduce(backend, route);
+      break;
+    default:
+      native->broadcast(backend, route);
   }
   return native;
 }

@@ -11,9 +11,13 @@ class Backend;
 
 namespace shardway {
 
-// A gather along the outermost dim is the engine's all-gather (flat when the sizes are equal), such a
-// reduce-scatter its reduce-scatter, unless a part is empty or torch asks for deterministic algorithms. Every
-// other route is one all-to-all of packed bytes. Nothing here waits for the device.
+// Whether the engine's own collective does what the route does: a gather along the outermost dim is its
+// all-gather (flat when the sizes are equal), such a reduce-scatter its reduce-scatter, unless a part is
+// empty; an all-reduce and a broadcast are its own. It reduces unless torch asks for deterministic
+// algorithms.
+bool runs_natively(const Route& route, const at::Tensor& x);
+
+// By that collective. Every other route is one all-to-all of packed bytes. Nothing here waits for the device.
 std::unique_ptr<Transfer> start_natively(c10d::Backend& backend, const Route& route, const at::Tensor& x,
                                          const at::Tensor& out, const KnownInputs& known);
 

@@ -69,6 +69,9 @@ class Transport {
   // wait for it.
   virtual std::unique_ptr<Posted> post(std::function<void()> call);
 
+  // Local, the same on every rank: the engine has a collective of its own that does what this route does.
+  virtual bool has_own(const Route& /*route*/, const at::Tensor& /*x*/) { return false; }
+
   // Every rank's block of bytes (1-d, on the CPU) at the beginning of the rows of the result. Blocks may
   // differ in length, up to `row_bytes`, which is the same on all ranks.
   virtual at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) = 0;

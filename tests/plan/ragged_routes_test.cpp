@@ -173,6 +173,68 @@ RC_GTEST_PROP(AllToAllRoute, OffsetsOfPeersMayBeUnknown, ()) {
   }
 }
 
+RC_GTEST_PROP(AllReduceRoute, GivesEveryRankTheCombination, ()) {
+  const Shape shape = any_split().shape;
+  const int64_t ranks = any_between(1, 4);
+  const Op op = static_cast<Op>(any_between(0, 4));
+  std::vector<Route> routes;
+  std::vector<Dense> inputs;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    routes.push_back(all_reduce_route(shape, rank, ranks, op));
+    validate(routes.back());
+    inputs.push_back(any_dense(shape));
+    for (int64_t& value : inputs.back().values) value *= ranks;  // so that avg leaves no rest
+  }
+  const Dense expected = combined(op, inputs);
+  for (const Dense& output : outputs_of(simulate(routes, inputs))) RC_ASSERT(output == expected);
+  if (op == Op::sum) RC_ASSERT(transposed(routes[0]) == routes[0]);
+}
+
+RC_GTEST_PROP(BroadcastRoute, GivesTheRootsTensorAndItsAdjointAddsUpThere, ()) {
+  const Shape shape = any_split().shape;
+  const int64_t ranks = any_between(1, 4);
+  const int64_t root = any_between(0, ranks - 1);
+  std::vector<Route> routes;
+  std::vector<Route> adjoints;
+  std::vector<Dense> inputs;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    routes.push_back(broadcast_route(shape, rank, ranks, root));
+    validate(routes.back());
+    adjoints.push_back(transposed(routes.back()));
+    inputs.push_back(any_dense(shape));
+  }
+  for (const Dense& output : outputs_of(simulate(routes, inputs)))
+    RC_ASSERT(output == inputs[static_cast<size_t>(root)]);
+  const std::vector<Dense> sums = outputs_of(simulate(adjoints, inputs));
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const Dense expected = rank == root ? combined(Op::sum, inputs) : Dense::filled(shape, kUntouched);
+    RC_ASSERT(sums[static_cast<size_t>(rank)] == expected);
+  }
+}
+
+RC_GTEST_PROP(GatherRoute, ConcatenatesOnTheRootAndScattersBack, ()) {
+  const Split split = any_split();
+  const auto ranks = static_cast<int64_t>(split.sizes.size());
+  const int64_t root = any_between(0, ranks - 1);
+  std::vector<Route> gathers;
+  std::vector<Route> scatters;
+  std::vector<Dense> inputs;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    gathers.push_back(gather_route(split, rank, root));
+    scatters.push_back(scatter_route(split, rank, root));
+    validate(gathers.back());
+    validate(scatters.back());
+    inputs.push_back(any_dense(with_size(split.shape, split.dim, split.sizes[static_cast<size_t>(rank)])));
+  }
+  const std::vector<Dense> gathered = outputs_of(simulate(gathers, inputs));
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const Dense nothing{.shape = with_size(split.shape, split.dim, 0)};
+    const Dense expected = rank == root ? concatenated(inputs, split.dim, split.shape) : nothing;
+    RC_ASSERT(gathered[static_cast<size_t>(rank)] == expected);
+  }
+  RC_ASSERT(outputs_of(simulate(scatters, gathered)) == inputs);
+}
+
 RC_GTEST_PROP(RaggedRoutes, ARankHasAtMostOneMoveEachWayPerPeer, ()) {
   const std::vector<Route> routes = any_routes();
   RC_PRE(routes[0].pattern != Pattern::exchange);

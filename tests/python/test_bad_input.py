@@ -286,6 +286,10 @@ def test_a_group_that_this_rank_is_not_in_is_refused(rank, size):
             lambda: sw.reduce_scatter_v(torch.ones(SIX), group=others),
             lambda: sw.all_to_all_v(torch.ones(SIX), (3, 3), group=others),
             lambda: sw.gather_sizes(good(), group=others),
+            lambda: sw.all_reduce(good(), group=others),
+            lambda: sw.broadcast(good(), group=others),
+            lambda: sw.gather_v(good(), group=others),
+            lambda: sw.scatter_v(good(), group=others),
         ):
             with pytest.raises(ValueError, match=r"group.*rank 2"):
                 call()

@@ -9,7 +9,15 @@ from torch.utils.checkpoint import checkpoint
 
 import shardway as sw
 from tests.support import dense
-from tests.support.cases import all_gather_case, all_to_all_case, reduce_scatter_case
+from tests.support.cases import (
+    all_gather_case,
+    all_reduce_case,
+    all_to_all_case,
+    broadcast_case,
+    gather_case,
+    reduce_scatter_case,
+    scatter_case,
+)
 from tests.support.dense import Draw
 from tests.support.ranks import ranks
 
@@ -32,7 +40,12 @@ def true_adjoints(draw, size, dim, dtype=torch.float64, shape=(2, 2, 3)):
     for op in ("sum", "avg"):
         yield reduce_scatter_case(draw, shape, dim, SIZES[size], dtype, op)
         yield reduce_scatter_case(draw, shape, dim, None, dtype, op, ranks=size, length=size + 1)
+        yield all_reduce_case(draw, shape, size, dtype, op)
     yield all_to_all_case(draw, shape, dim, table(size), dtype)
+    for root in {0, size - 1}:
+        yield broadcast_case(draw, shape, size, root, dtype)
+        yield gather_case(draw, shape, dim, SIZES[size], root, dtype)
+        yield scatter_case(draw, shape, dim, SIZES[size], root, dtype)
 
 
 def total_over_ranks(value):
@@ -184,6 +197,9 @@ def test_requires_grad_may_differ_between_ranks(rank, size, seed):
         reduce_scatter_case(draw, (2, 3), 0, None, torch.float64, "sum", ranks=size, length=2 * size - 1),
         reduce_scatter_case(draw, (2, 3), 0, None, torch.float64, "avg", ranks=size, length=2 * size - 1),
         all_to_all_case(draw, (2, 3), 0, table(size), torch.float64),
+        all_reduce_case(draw, (2, 3), size, torch.float64),
+        broadcast_case(draw, (2, 3), size, 1, torch.float64),
+        gather_case(draw, (2, 3), 0, SIZES[size], 1, torch.float64),
     ):
         weights = [draw.tensor(y.shape) for y in case.outputs]
         for learner in range(size):

@@ -79,6 +79,10 @@ def test_a_group_of_one_rank_gives_the_input_back(rank, size):
         assert gathered is x and sizes == (3,)
         assert sw.reduce_scatter_v(x, group=group) is x
         assert sw.all_to_all_v(x, [3], group=group)[0] is x
+        assert sw.all_reduce(x, group=group) is x
+        assert sw.broadcast(x, rank, group=group) is x
+        assert sw.gather_v(x, group_dst=0, group=group)[0] is x
+        assert sw.scatter_v(x, rank, group=group) is x
 
 
 @ranks(2)

@@ -1,4 +1,4 @@
-"""AllGather, split_by_rank, gather_sizes and the package itself."""
+"""The modules, split_by_rank, gather_sizes and the package itself."""
 
 from __future__ import annotations
 
@@ -68,6 +68,37 @@ def test_the_module_is_an_ordinary_module_without_parameters():
 def test_the_module_refuses_an_unknown_grad_mode():
     with pytest.raises(ValueError, match="average"):
         sw.AllGather(grad="average")(torch.ones(2, 2))
+
+
+@ranks(1, 2, 3, 4)
+def test_the_other_modules_do_what_the_functions_do(rank, size, seed):
+    draw = Draw(seed)
+    sizes = [r + 1 for r in range(size)]
+    whole = draw.tensor((2, sum(sizes)))
+    x = dense.block(whole, sizes, rank, 1).contiguous()
+    root = size - 1
+    for given in ((), (sizes,)):
+        gathered, found = sw.Gather(root, 1)(x, *given)
+        dense.assert_same_bits(gathered, whole if rank == root else whole[:, :0])
+        assert found == tuple(sizes)
+    dense.assert_same_bits(sw.Scatter(root, -1)(whole if rank == root else None, sizes), x)
+    dense.assert_same_bits(sw.ReduceScatter(1, op="max")(whole, sizes), x)
+    dense.assert_close(sw.AllReduce(op="avg")(whole * (rank + 1)), whole * (size + 1) / 2)
+    assert sw.Broadcast(root)(torch.tensor([rank])).item() == root
+    to_self = [x.shape[1] if r == rank else 0 for r in range(size)]
+    for given in ((), (to_self,)):
+        swapped, arrived = sw.AllToAll(1)(x, to_self, *given)
+        dense.assert_same_bits(swapped, x)
+        assert arrived == tuple(to_self)
+
+
+def test_the_other_modules_are_ordinary_modules_without_parameters():
+    x = torch.ones(2, 3)
+    for module in (sw.AllReduce(), sw.Broadcast(), sw.Gather(dim=1), sw.Scatter(), sw.ReduceScatter(), sw.AllToAll(1)):
+        assert isinstance(module, nn.Module) and not list(module.parameters())
+        result = copy.deepcopy(module)(x, (3,)) if isinstance(module, sw.AllToAll) else copy.deepcopy(module)(x)
+        assert (result[0] if isinstance(result, tuple) else result) is x
+        assert "=" in module.extra_repr() and module.extra_repr() in repr(module)
 
 
 @ranks(1, 2, 3, 4)

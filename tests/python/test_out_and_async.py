@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from tests.support.cases import all_gather_case, each_op
+from tests.support.cases import all_gather_case, each_op, each_op_with_out
 from tests.support.dense import Draw, assert_close, assert_same_bits, memory_forms
 from tests.support.ranks import ranks
 
@@ -16,7 +16,7 @@ def test_out_receives_the_result_and_is_what_the_call_returns(rank, size, seed):
     draw = Draw(seed)
     for dtype in (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool):
         for dim in (0, 1):
-            for case in each_op(draw, size, (3, 4), dim, dtype):
+            for case in each_op_with_out(draw, size, (3, 4), dim, dtype):
                 for known in ({}, case.known[rank]):
                     out = torch.empty_like(case.outputs[rank])
                     result = case.call(case.inputs[rank], rank, out=out, **known)
@@ -29,7 +29,7 @@ def test_out_receives_the_result_and_is_what_the_call_returns(rank, size, seed):
 def test_a_non_contiguous_out_is_filled_and_nothing_around_it_is_touched(rank, size, seed):
     draw = Draw(seed)
     for dim in (0, 1):
-        for case in each_op(draw, size, (3, 4), dim, torch.float32):
+        for case in each_op_with_out(draw, size, (3, 4), dim, torch.float32):
             want = case.outputs[rank]
             room = torch.full([2 * n + 1 for n in want.shape], 7.0)
             out = room[1::2, 1::2]
@@ -43,7 +43,7 @@ def test_a_non_contiguous_out_is_filled_and_nothing_around_it_is_touched(rank, s
 def test_out_takes_the_result_of_an_input_of_any_memory_layout(rank, size, seed):
     draw = Draw(seed)
     for dtype in (torch.float64, torch.complex64):
-        for case in each_op(draw, size, (3, 4), 0, dtype):
+        for case in each_op_with_out(draw, size, (3, 4), 0, dtype):
             for form, x in memory_forms(case.inputs[rank]):
                 out = torch.empty_like(case.outputs[rank])
                 case.check(case.call(x, rank, out=out), rank, f"out, {form}")
@@ -132,7 +132,7 @@ def test_the_input_of_a_call_in_flight_may_be_dropped(rank, size, seed):
 def test_async_with_out_fills_it_by_the_time_of_wait(rank, size, seed):
     draw = Draw(seed)
     for dim in (0, 1):
-        for case in each_op(draw, size, (3, 4), dim, torch.float32, most=50):
+        for case in each_op_with_out(draw, size, (3, 4), dim, torch.float32, most=50):
             out = torch.empty_like(case.outputs[rank])
             handle = case.call(case.inputs[rank], rank, out=out, async_op=True)
             case.check(handle.wait(), rank, "async out")

@@ -1,0 +1,121 @@
+"""The collectives with one rank that gives or takes. Every rank of the group calls them in the same order.
+
+`src` and `dst` are global ranks, as in torch.distributed; `group_src` and `group_dst` are ranks of the group instead.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from torch import Tensor
+
+from shardway import _C
+from shardway._collectives import Ragged, SizesLike
+from shardway._groups import GroupLike, global_ranks, resolve_group
+
+
+@overload
+def broadcast(
+    x: Tensor,
+    src: int = 0,
+    *,
+    group_src: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def broadcast(
+    x: Tensor, src: int = 0, *, group_src: int | None = None, group: GroupLike = None, async_op: Literal[True]
+) -> _C.TensorHandle: ...
+def broadcast(
+    x: Tensor, src: int = 0, *, group_src: int | None = None, group: GroupLike = None, async_op: bool = False
+) -> Tensor | _C.TensorHandle:
+    """The tensor of rank `src`, on every rank, as a new tensor. The others bring one of the same shape and dtype.
+
+    Backward adds all ranks' gradients up on `src`; the others get zeros.
+    """
+    members = resolve_group(group, "broadcast")
+    return _C.broadcast(x, src, group_src, members, global_ranks(members), async_op)
+
+
+@overload
+def gather_v(
+    x: Tensor,
+    dst: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    group_dst: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> Ragged: ...
+@overload
+def gather_v(
+    x: Tensor,
+    dst: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    group_dst: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.RaggedHandle: ...
+def gather_v(
+    x: Tensor,
+    dst: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    group_dst: int | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Ragged | _C.RaggedHandle:
+    """On rank `dst` the tensors of all ranks, one after the other along `dim`, on the others one without rows; and on
+    every rank the size of each.
+
+    Backward is scatter_v of the gradient that `dst` has; every rank runs it.
+    """
+    members = resolve_group(group, "gather_v")
+    return _C.gather_v(x, dst, group_dst, dim, sizes, members, global_ranks(members), async_op)
+
+
+@overload
+def scatter_v(
+    x: Tensor | None,
+    src: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    group_src: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def scatter_v(
+    x: Tensor | None,
+    src: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    group_src: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.TensorHandle: ...
+def scatter_v(
+    x: Tensor | None,
+    src: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | None = None,
+    group_src: int | None = None,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Tensor | _C.TensorHandle:
+    """This rank's part, along `dim`, of the tensor of rank `src`, which is cut by `sizes`, or as torch.chunk cuts.
+
+    `x` and `sizes` matter on `src` alone, which tells the others shape, dtype and sizes: they pass None. Backward is
+    gather_v of the gradients to `src`; every rank runs it. To differentiate that gradient again, the others pass an `x`
+    without rows that requires grad.
+    """
+    members = resolve_group(group, "scatter_v")
+    return _C.scatter_v(x, src, group_src, dim, sizes, members, global_ranks(members), async_op)

@@ -1,0 +1,56 @@
+#include <ATen/ATen.h>
+
+#include "ops/arguments.h"
+#include "ops/header.h"
+#include "ops/launch.h"
+#include "ops/ragged.h"
+#include "ops/start.h"
+
+namespace shardway {
+namespace {
+
+Call read_call(const at::Tensor& x, const GatherOptions& options) {
+  Call call{.collective = Collective::gather_v, .x = x};
+  call.problem = problem_in([&] {
+    call.root = checked_root("dst", options.dst, options.group_dst, options.group);
+    call.dim = checked_dim(x, options.dim, options.group);
+    if (options.sizes) {
+      check_gathered(*options.sizes, x, call.dim, options.group);
+      call.sizes = *options.sizes;
+    }
+    if (call.requires_grad() && at::isFloat8Type(x.scalar_type())) check_reduction(x, Op::sum);
+  });
+  return call;
+}
+
+}  // namespace
+
+Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, Progress progress) {
+  const Group& group = options.group;
+  const Call call = read_call(x, options);
+  if (!group.distributed()) return pass_through_ragged(call, /*out=*/std::nullopt, group);
+
+  Settled settled = settle(call, group, options.sizes.has_value());
+  const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
+  agreed_total(call, sizes);
+  const Route route =
+      gather_route({.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes}, group.rank(), call.root);
+  Launch run{.name = "gather_v",
+             .forward = route,
+             .differentiable = settled.differentiable,
+             .known = std::move(settled.known),
+             .progress = progress};
+  if (run.differentiable) run.backward = transposed(route);
+  return as_ragged(launch(x, std::move(run), group), sizes);
+}
+
+Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options) {
+  return start_by_itself<Ragged>("gather_v", options.group, options.sizes.has_value(),
+                                 [=](Progress progress) { return start_gather_v(x, options, progress); });
+}
+
+Ragged gather_v(const at::Tensor& x, const GatherOptions& options) {
+  return start_gather_v(x, options, Progress::by_caller).wait();
+}
+
+}  // namespace shardway

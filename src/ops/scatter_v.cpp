@@ -1,0 +1,75 @@
+#include <ATen/ATen.h>
+
+#include "ops/arguments.h"
+#include "ops/header.h"
+#include "ops/launch.h"
+#include "ops/ragged.h"
+#include "ops/start.h"
+
+namespace shardway {
+namespace {
+
+// What src alone brings.
+void read_source(Call& call, const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  if (!x) throw BadArgument("x is None, but this rank is src");
+  call.x = *x;
+  call.dim = checked_dim(*x, options.dim, options.group);
+  if (options.sizes) check_split("sizes", *options.sizes, *x, call.dim, options.group);
+  call.sizes = options.sizes ? *options.sizes : chunk_sizes(x->size(call.dim), options.group.size());
+  if (call.requires_grad() && at::isFloat8Type(x->scalar_type())) check_reduction(*x, Op::sum);
+}
+
+Call read_call(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  Call call{.collective = Collective::scatter_v, .dim = options.dim};
+  call.problem = problem_in([&] {
+    call.root = checked_root("src", options.src, options.group_src, options.group);
+    if (call.root == options.group.rank()) read_source(call, x, options);
+  });
+  return call;
+}
+
+// What the gradient of the result leads to: on the ranks that bring nothing, a tensor without rows, which may
+// be the caller's.
+at::Tensor input_of(const Call& call, const std::optional<at::Tensor>& x, const Agreement& told,
+                    const Route& route) {
+  if (call.x.defined()) return call.x;
+  const auto dtype = told.dtype_on(call.root);
+  const auto device = told.device_on(call.root);
+  const bool is_anchor = x && x->defined() && x->sizes() == at::IntArrayRef(route.input_shape) &&
+                         x->scalar_type() == dtype && x->device().type() == device;
+  return is_anchor ? *x : at::empty(route.input_shape, at::dtype(dtype).device(device));
+}
+
+}  // namespace
+
+Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
+                                  Progress progress) {
+  const Group& group = options.group;
+  const Call call = read_call(x, options);
+  if (!group.distributed()) return pass_through(call, /*out=*/std::nullopt, group);
+
+  Settled settled = settle(call, group, /*sizes_known=*/false);
+  const Agreement& told = *settled.agreement;
+  const Split split{
+      .shape = told.shape_on(call.root), .dim = told.dim_on(call.root), .sizes = told.send_sizes(call.root)};
+  const Route route = scatter_route(split, group.rank(), call.root);
+  Launch run{.name = "scatter_v",
+             .forward = route,
+             .differentiable = settled.differentiable,
+             .known = std::move(settled.known),
+             .progress = progress};
+  if (run.differentiable) run.backward = transposed(route);
+  return launch(input_of(call, x, told, route), std::move(run), group);
+}
+
+Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  return start_by_itself<at::Tensor>(
+      "scatter_v", options.group, /*sizes_known=*/false,
+      [=](Progress progress) { return start_scatter_v(x, options, progress); });
+}
+
+at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  return start_scatter_v(x, options, Progress::by_caller).wait();
+}
+
+}  // namespace shardway
