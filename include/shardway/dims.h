@@ -16,8 +16,6 @@ namespace shardway {
 // memory elsewhere; any number is possible.
 class Dims {
  public:
-  using value_type = int64_t;
-
   static constexpr size_t kInline = 4;
 
   Dims() : size_(0) {}  // not defaulted: that would clear the room for the numbers too

@@ -5,7 +5,10 @@
 
 namespace shardway {
 
-Box Box::whole(Dims shape) { return {.offset = Dims(shape.size()), .extent = std::move(shape)}; }
+Box Box::whole(Dims shape) {
+  Dims origin(shape.size());
+  return {.offset = std::move(origin), .extent = std::move(shape)};
+}
 
 int64_t Box::volume() const {
   int64_t volume = 1;
