@@ -89,8 +89,7 @@ Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request)
   return {.collective = Collective::redistribute,
           .x = tensor.local(),
           .wanted = request.way->wanted,
-          .hash = CallHash{from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()},
-          .words = [&] { return words_of(from, to, request, *tensor.place()); }};
+          .hash = CallHash{from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()}};
 }
 
 // What a rank knows of the others before the first step.
@@ -172,6 +171,7 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   }
   Call call{.collective = Collective::redistribute, .problem = problem};
   if (problem.empty()) call = call_of(tensor, *to, request);
+  call.words = [&] { return words_of(tensor.layout(), *to, request, *tensor.place()); };
   return moved(tensor, request, settle(call, request, tensor), options);
 }
 
