@@ -29,7 +29,7 @@ void set_op(Route& route, Op op) {
   route.divisor = op == Op::avg ? route.size : 1;
 }
 
-void keep_those_with(std::vector<Move>& moves, int64_t peer) {
+void keep_those_with(Moves& moves, int64_t peer) {
   std::erase_if(moves, [peer](const Move& move) { return move.peer != peer; });
 }
 
