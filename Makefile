@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 PYTHON := .venv/bin/python
 BUILD := build/release
-CPP_FILES = $(shell find bench cli cmake examples include python src tests -name '*.h' -o -name '*.cpp')
+CPP_FILES = $(shell find bench cli cmake examples include page python src tests -name '*.h' -o -name '*.cpp')
 
 export PYTHONPATH := $(CURDIR)/$(BUILD)/python
 export CCACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ccache

@@ -8,6 +8,7 @@
 #include "cli/sweep.h"
 #include "cli/whole_file.h"
 #include "plan/json.h"
+#include "shardway/page.h"
 
 namespace shardway::cli {
 namespace {
@@ -58,10 +59,19 @@ ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
 
 ExitCode answer(const PlanCall& call) {
   const PlanQuestion question = read_question(call);
-  if (question.options.rules == Rules::seed_004) return print_price(call, question);
+  const PlanOptions& options = question.options;
+  if (options.rules == Rules::seed_004) return print_price(call, question);
   if (question.sweep) return print_sweep(call, question);
-  const auto best = plan_or_no(call, question, question.options);
-  print(call.wants_json ? to_json(*best) + "\n" : plan_text(*best, terminal_of_stdout()));
+  const auto best = plan_or_no(call, question, options);
+  if (!call.html.empty()) {
+    write_whole(call.html, to_html(*best, {.topology = options.topology, .max_bytes = options.max_bytes}));
+  }
+  if (call.wants_json) {
+    print(to_json(*best) + "\n");
+  } else {
+    print(plan_text(*best, terminal_of_stdout()) +
+          (call.html.empty() ? "" : "the page is " + call.html + "\n"));
+  }
   return kYes;
 }
 

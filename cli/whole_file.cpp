@@ -15,7 +15,7 @@ namespace shardway::cli {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path) {
-  throw std::invalid_argument(path + " cannot be written: " + std::strerror(errno));
+  throw std::invalid_argument(path + ": cannot be written: " + std::strerror(errno));
 }
 
 // A file that is open for writing, closed at the end.

@@ -7,6 +7,7 @@
 #include "shardway/layout.h"
 #include "shardway/memory.h"
 #include "shardway/nn.h"
+#include "shardway/page.h"
 #include "shardway/plan.h"
 #include "shardway/route.h"
 #include "shardway/topology.h"
