@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test golden lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
+.PHONY: help demo test golden gallery lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -28,6 +28,10 @@ golden:  ## write the outputs that tests/cli compares with anew; read the diff
 	@scripts/configure -DSHARDWAY_TESTS=ON
 	@cmake --build $(BUILD) --target cli_test
 	@SHARDWAY_WRITE_GOLDEN=1 $(BUILD)/tests/cli_test --gtest_brief=1 --gtest_filter='*Transcript*'
+
+gallery: library  ## ten plans and what they teach: build/gallery/index.html, docs/gallery
+	@scripts/setup test
+	@PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON) -m docs.gallery.build
 
 lint:  ## check format, types, names and common mistakes
 	@scripts/setup lint

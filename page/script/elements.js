@@ -35,7 +35,7 @@ function inBytes(bytes) {
 
 function inTime(us) {
   if (us >= 1e6) return (us / 1e6).toFixed(2) + " s";
-  return us >= 1e3 ? (us / 1e3).toFixed(2) + " ms" : us.toFixed(2) + " µs";
+  return us >= 1e3 ? (us / 1e3).toFixed(3) + " ms" : us.toFixed(2) + " µs";
 }
 
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;

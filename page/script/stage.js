@@ -64,6 +64,7 @@ function drawState(index) {
 function drawPieces(step) {
   const layer = byId("pieces");
   layer.replaceChildren();
+  layer.classList.toggle("sums", scene.steps[step].sums);
   stage.pieces = scene.steps[step].pieces.map(([from, to, x, y, w, h, bytes, ranks]) => {
     const source = placeOf(from);
     const target = placeOf(to);
