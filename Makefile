@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test golden gallery lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
+.PHONY: help demo test golden gallery fuzz lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -32,6 +32,10 @@ golden:  ## write the outputs that tests/cli compares with anew; read the diff
 gallery: library  ## ten plans and what they teach: build/gallery/index.html, docs/gallery
 	@scripts/setup test
 	@PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON) -m docs.gallery.build
+
+fuzz:  ## a minute of any text for the parsers of the program and of files
+	@scripts/setup fuzz
+	@scripts/fuzz 60
 
 lint:  ## check format, types, names and common mistakes
 	@scripts/setup lint

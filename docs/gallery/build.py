@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html import escape
 from pathlib import Path
+from textwrap import fill
 
 from docs.gallery.plans import EXHIBITS, Exhibit
 from tests.support.browser import Browser, browser, why_not
@@ -46,7 +47,7 @@ def chapter_of(exhibit: Exhibit) -> str:
     call = f"shardway plan {exhibit.call}"
     picture = f"![{exhibit.title}]({exhibit.name}.png)"
     block = f"```\n$ {call}\n{summary_of(exhibit)}\n```"
-    return f"\n## {exhibit.title}\n\n{exhibit.lesson}\n\n{picture}\n\n{block}\n"
+    return f"\n## {exhibit.title}\n\n{fill(exhibit.lesson, 120)}\n\n{picture}\n\n{block}\n"
 
 
 def readme() -> str:
