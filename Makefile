@@ -1,11 +1,12 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test soak lint format wheel bench-ragged bench-overhead bench-plan bench-shm clean library everything
+.PHONY: help demo test soak golden gallery fuzz lint format wheel bench-ragged bench-overhead bench-plan bench-shm \
+	clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
-CPP_FILES = $(shell find bench cmake examples include python src tests -name '*.h' -o -name '*.cpp')
+CPP_FILES = $(shell find bench cli cmake examples include page python src tests -name '*.h' -o -name '*.cpp')
 
 export PYTHONPATH := $(CURDIR)/$(BUILD)/python
 export CCACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ccache
@@ -26,6 +27,20 @@ test: everything  ## build all; run the C++ and Python tests, the examples among
 soak: library  ## random collectives in shared memory for ten minutes, every result checked, nothing may grow
 	@scripts/setup test
 	@$(PYTHON) -m tests.soak
+
+golden:  ## write the outputs that tests/cli compares with anew; read the diff
+	@scripts/setup test
+	@scripts/configure -DSHARDWAY_TESTS=ON
+	@cmake --build $(BUILD) --target cli_test
+	@SHARDWAY_WRITE_GOLDEN=1 $(BUILD)/tests/cli_test --gtest_brief=1 --gtest_filter='*Transcript*'
+
+gallery: library  ## ten plans and what they teach: build/gallery/index.html, docs/gallery
+	@scripts/setup test
+	@PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON) -m docs.gallery.build
+
+fuzz:  ## a minute of any text for the parsers of the program and of files
+	@scripts/setup fuzz
+	@scripts/fuzz 60
 
 lint:  ## check format, types, names and common mistakes
 	@scripts/setup lint
@@ -69,7 +84,7 @@ clean:  ## remove what was built; .venv stays
 library:
 	@scripts/setup build
 	@scripts/configure
-	@echo "== building the library" && cmake --build $(BUILD) --target shardway shardway_python
+	@echo "== building the library and the program" && cmake --build $(BUILD) --target shardway shardway_program shardway_python
 
 everything:
 	@scripts/setup test

@@ -10,6 +10,7 @@
 #include "shardway/memory.h"
 #include "shardway/mesh_tensor.h"
 #include "shardway/nn.h"
+#include "shardway/page.h"
 #include "shardway/plan.h"
 #include "shardway/redistribute.h"
 #include "shardway/route.h"

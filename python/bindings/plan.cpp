@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "bindings.h"
+#include "shardway/page.h"
 #include "values.h"
 
 namespace shardway::python {
@@ -72,6 +73,16 @@ std::string repr_of(const Step& step) {
 
 std::string repr_of(const Plan& plan) {
   return "Plan(" + plan.text() + ": " + figures(plan.cost_us, plan.bytes) + ")";
+}
+
+// The page in a frame of its own: a notebook's styles and the page's leave each other alone.
+std::string notebook_frame_of(const Plan& plan) {
+  std::string quoted;
+  for (const char letter : to_html(plan)) {
+    quoted += letter == '&' ? "&amp;" : letter == '"' ? "&quot;" : std::string(1, letter);
+  }
+  return "<iframe title=\"shardway plan\" style=\"width: 100%; height: 760px; border: 0\" srcdoc=\"" +
+         quoted + "\"></iframe>";
 }
 
 int64_t read_columns(const char* what, const py::handle& value) {
@@ -140,6 +151,14 @@ void bind_plan(py::module_& module) {
           },
           py::arg("columns") = 100)
       .def("to_json", [](const Plan& p) { return to_json(p); })
+      .def(
+          "to_html",
+          [](const Plan& p, const py::object& topology, const py::object& max_bytes) {
+            const PlanOptions options = read_options(topology, max_bytes, py::str("shardway"));
+            return to_html(p, {.topology = options.topology, .max_bytes = options.max_bytes});
+          },
+          py::kw_only(), py::arg("topology") = py::none(), py::arg("max_bytes") = py::none())
+      .def("_repr_html_", &notebook_frame_of)
       .def_static(
           "from_json", [](const py::object& text) { return plan_from_json(read_text("plan: text", text)); },
           py::arg("text"))

@@ -139,7 +139,7 @@ std::string draw(const Layout& layout, int64_t columns) {
               : "dim " + std::to_string(dims[0]) + " across";
   const bool holds_addends = std::any_of(layout.placements().begin(), layout.placements().end(),
                                          [](const Placement& placement) { return placement.is_partial(); });
-  text += holds_addends ? "; in each cell the ranks that hold it, or an addend of it\n"
+  text += holds_addends ? "; in each cell the ranks that hold it or an addend\n"
                         : "; in each cell the ranks that hold it\n";
   text += render(drawing_of(layout, dims), dims.size() == 2, columns);
   std::vector<int64_t> idle;

@@ -1,6 +1,7 @@
 #include "shardway/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <stdexcept>
 #include <unordered_map>
@@ -92,16 +93,18 @@ Alternative alternative_of(const Ground& ground, const Path& path, std::string n
 }
 
 std::string reason_of(const Alternative& loser, const Plan& plan, std::optional<int64_t> max_bytes) {
-  if (max_bytes && loser.peak_bytes > *max_bytes) {
-    return "needs " + std::to_string(loser.peak_bytes) + " bytes, above max_bytes";
-  }
+  if (max_bytes && loser.peak_bytes > *max_bytes)
+    return "needs " + in_bytes(loser.peak_bytes) + ", above max_bytes";
+  if (loser.cost_us == plan.cost_us)
+    return "costs the same in more steps, more bytes or later in the alphabet";
   double latency_us = 0;
   for (const Step& step : plan.steps) latency_us += step.latency_us;
+  const auto as_shown = [](double us) { return std::abs(us) < 0.005 ? 0 : us; };  // with two decimals
   const double dearer = loser.cost_us - plan.cost_us;
-  if (dearer == 0) return "costs the same in more steps, more bytes or later in the alphabet";
-  const double by_latency = loser.latency_us - latency_us;
-  const double by_bytes = dearer - by_latency;
-  std::string text = "+" + two_decimals(dearer) + " us: ";
+  const double by_latency = as_shown(loser.latency_us - latency_us);
+  const double by_bytes = as_shown(dearer - by_latency);
+  std::string text = "+" + two_decimals(dearer) + " us";
+  if (by_latency != 0 || by_bytes != 0) text += ": ";
   if (by_latency > 0) text += "+" + two_decimals(by_latency) + " for steps and messages";
   if (by_latency > 0 && by_bytes != 0) text += ", ";
   if (by_bytes > 0) text += "+" + two_decimals(by_bytes) + " for bytes";

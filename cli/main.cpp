@@ -1,0 +1,92 @@
+// The shardway program: exit code 0; 1 when the answer is no; 2 for a mistake in the call.
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "cli/subcommand.h"
+#include "shardway/version.h"
+
+namespace shardway::cli {
+
+void print(const std::string& text) {
+  const bool is_out =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!is_out) throw std::invalid_argument(std::string("standard output: ") + std::strerror(errno));
+}
+
+namespace {
+
+// Options with their type alone: what they exclude is said when it matters.
+class PlainFormatter : public CLI::Formatter {
+ public:
+  PlainFormatter() { column_width(27); }
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  }
+};
+
+constexpr const char* kExamples =
+    "Try:\n"
+    "  shardway plan --mesh dp=2,tp=4 --shape 4096x4096 --from S0,P --to R,S1\n"
+    "  shardway plan --help\n"
+    "\n"
+    "Exit codes: 0; 1 when the answer is no (there is no such plan); 2 for a mistake in the call.";
+
+// The parser's messages as one sentence that ends in what helps.
+std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, const std::string& called) {
+  std::string text = error.what();
+  if (const auto unknown = program.remaining(true); !unknown.empty())
+    text = unknown.front() + " is not known here";
+  if (const size_t end = text.find('\n'); end != std::string::npos) text.resize(end);
+  return called + ": " + text + "; see " + called + " --help";
+}
+
+int complain(const std::string& sentence, ExitCode code) {
+  std::fprintf(stderr, "%s\n", sentence.c_str());
+  return code;
+}
+
+int answer_of(const std::string& program, const Answer& answer) {
+  try {
+    return answer();
+  } catch (const Refusal& no) {
+    return complain(program + ": " + no.what(), kNo);
+  } catch (const std::exception& mistake) {
+    return complain(program + ": " + mistake.what(), kMistake);
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Plans how sharded tensors move between ranks.", "shardway");
+  program.set_version_flag("--version", "shardway " SHARDWAY_VERSION, "print the version");
+  program.set_help_flag("-h,--help", "print this help");
+  program.require_subcommand(1);
+  program.footer(kExamples);
+  program.formatter(std::make_shared<PlainFormatter>());
+  std::map<std::string, Answer> answers;
+  for (const Subcommand& subcommand : kSubcommands) {
+    CLI::App* options = program.add_subcommand(subcommand.name, subcommand.summary);
+    answers.emplace(subcommand.name, subcommand.add(*options));
+  }
+  const auto called = [&] {
+    const auto parsed = program.get_subcommands();
+    return parsed.empty() ? std::string("shardway") : "shardway " + parsed.front()->get_name();
+  };
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return program.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return complain(sentence_of(error, program, called()), kMistake);
+  }
+  return answer_of(called(), answers.at(program.get_subcommands().front()->get_name()));
+}
+
+}  // namespace
+}  // namespace shardway::cli
+
+int main(int argc, char** argv) { return shardway::cli::run(argc, argv); }

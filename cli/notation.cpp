@@ -1,0 +1,223 @@
+#include "cli/notation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "cli/cursor.h"
+
+namespace shardway::cli {
+namespace {
+
+constexpr const char* kPlacementForms = "is no placement; it is R, S0, S0[3,0,5], P or P(max)";
+constexpr int64_t kMostListedRanks = int64_t{1} << 20;
+
+void read_named_dims(Cursor& cursor, std::vector<int64_t>& shape, std::vector<std::string>& names) {
+  do {
+    const size_t column = cursor.column();
+    names.push_back(cursor.word());
+    if (names.back().empty()) cursor.refuse_at(column, "must be a name and its ranks, such as dp=2");
+    cursor.need('=', "after the name, as in " + names.back() + "=2");
+    shape.push_back(cursor.number("the ranks along " + names.back() + ", such as 2"));
+  } while (cursor.take(','));
+}
+
+std::vector<int64_t> read_lengths(Cursor& cursor, const std::string& of_what) {
+  std::vector<int64_t> lengths;
+  do {
+    lengths.push_back(cursor.number(of_what));
+  } while (cursor.take('x'));
+  return lengths;
+}
+
+std::vector<int64_t> read_ranks(Cursor& cursor) {
+  std::vector<int64_t> ranks;
+  do {
+    const size_t column = cursor.column();
+    const int64_t first = cursor.number("a rank or a range such as 0-3");
+    const int64_t last = cursor.take('-') ? cursor.number("the last rank of a range such as 0-3") : first;
+    if (last < first || last - first >= kMostListedRanks) {
+      cursor.refuse_at(column, "must be a range that ascends, such as 0-3");
+    }
+    for (int64_t rank = first; rank <= last; ++rank) ranks.push_back(rank);
+    if (static_cast<int64_t>(ranks.size()) > kMostListedRanks) cursor.refuse_at(column, "are too many ranks");
+  } while (cursor.take(','));
+  return ranks;
+}
+
+Placement read_shard(Cursor& cursor) {
+  Placement placement = shard(cursor.number("the tensor dim that S splits, such as S0"));
+  if (!cursor.take('[')) return placement;
+  do {
+    placement.sizes.push_back(cursor.number("a length per rank, such as [3,0,5]"));
+  } while (cursor.take(','));
+  cursor.need(']', "after the lengths, as in [3,0,5]");
+  return placement;
+}
+
+Placement read_partial(Cursor& cursor) {
+  if (!cursor.take('(')) return partial();
+  const size_t column = cursor.column();
+  const std::string op = cursor.word();
+  cursor.need(')', "after the op, as in P(max)");
+  for (const Op known : {Op::sum, Op::avg, Op::min, Op::max, Op::product}) {
+    if (op == name_of(known)) return partial(known);
+  }
+  cursor.refuse_at(column, "is no op; it is sum, avg, min, max or product");
+}
+
+Placement read_placement(Cursor& cursor) {
+  const size_t column = cursor.column();
+  if (cursor.take('S')) return read_shard(cursor);
+  if (cursor.take('R')) return replicate();
+  if (cursor.take('P')) return read_partial(cursor);
+  cursor.refuse_at(column, kPlacementForms);
+}
+
+// A mesh dim's place among those that split the same tensor dim, and where it was written.
+struct Place {
+  std::optional<int64_t> number = {};
+  size_t column = 0;
+};
+
+// Example: "S0.1,S0.0" has the places 1 and 0, so mesh dim 1 splits first: {{1, 0}}.
+ShardOrder order_from(const Cursor& cursor, const std::vector<Placement>& placements,
+                      const std::vector<Place>& places, int64_t tensor_dims) {
+  ShardOrder order(static_cast<size_t>(tensor_dims));
+  for (size_t dim = 0; dim < order.size(); ++dim) {
+    std::vector<size_t> splitters;
+    for (size_t m = 0; m < placements.size(); ++m) {
+      if (placements[m].is_shard() && placements[m].dim == static_cast<int64_t>(dim)) splitters.push_back(m);
+    }
+    order[dim].assign(splitters.size(), -1);
+    const bool has_places = std::any_of(splitters.begin(), splitters.end(),
+                                        [&](size_t m) { return places[m].number.has_value(); });
+    for (size_t i = 0; i < splitters.size(); ++i) {
+      const Place& place = places[splitters[i]];
+      const int64_t number = has_places ? place.number.value_or(-1) : static_cast<int64_t>(i);
+      if (number < 0 || number >= static_cast<int64_t>(splitters.size()) ||
+          order[dim][static_cast<size_t>(number)] >= 0) {
+        const std::string shard = "S" + std::to_string(dim);
+        cursor.refuse_at(place.column, "has no place of its own; the " + std::to_string(splitters.size()) +
+                                           " that split dim " + std::to_string(dim) + " are " + shard +
+                                           ".0, the outermost, then " + shard + ".1 and so on");
+      }
+      order[dim][static_cast<size_t>(number)] = static_cast<int64_t>(splitters[i]);
+    }
+  }
+  return order;
+}
+
+struct Unit {
+  const char* name;
+  double bytes;
+};
+
+constexpr Unit kUnits[] = {{"B", 1},
+                           {"KiB", 1024.0},
+                           {"MiB", 1048576.0},
+                           {"KB", 1e3},
+                           {"GiB", 1073741824.0},
+                           {"TiB", 1099511627776.0},
+                           {"MB", 1e6},
+                           {"PiB", 1125899906842624},
+                           {"GB", 1e9},
+                           {"TB", 1e12},
+                           {"PB", 1e15},
+                           {"", 1}};
+
+}  // namespace
+
+Mesh read_mesh(const std::string& text) {
+  Cursor cursor(text);
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  if (std::isdigit(static_cast<unsigned char>(cursor.next())) != 0) {
+    shape = read_lengths(cursor, "the ranks along a mesh dim, such as 2x4");
+  } else {
+    read_named_dims(cursor, shape, names);
+  }
+  const bool has_ranks = cursor.take('@');
+  const std::vector<int64_t> ranks = has_ranks ? read_ranks(cursor) : std::vector<int64_t>{};
+  if (!cursor.is_at_end()) cursor.refuse("does not belong to a mesh such as dp=2,tp=4, 2x4 or 2x4@8-15");
+  return has_ranks ? Mesh(std::move(shape), ranks, std::move(names))
+                   : Mesh(std::move(shape), std::move(names));
+}
+
+std::vector<int64_t> read_shape(const std::string& text) {
+  if (text == "scalar") return {};
+  Cursor cursor(text);
+  std::vector<int64_t> shape =
+      read_lengths(cursor, "a length, as in 4096x4096; a tensor without dims is scalar");
+  if (!cursor.is_at_end()) cursor.refuse("does not belong to a shape such as 4096x4096");
+  return shape;
+}
+
+Placements read_placements(const std::string& text, int64_t tensor_dims) {
+  Cursor cursor(text);
+  Placements read;
+  std::vector<Place> places;
+  bool has_places = false;
+  do {
+    const size_t column = cursor.column();
+    read.placements.push_back(read_placement(cursor));
+    places.push_back({.column = column});
+    if (read.placements.back().is_shard() && cursor.take('.')) {
+      places.back().number = cursor.number("the place in the order of splits, as in S0.1,S0.0");
+      has_places = true;
+    }
+  } while (cursor.take(','));
+  if (!cursor.is_at_end()) cursor.refuse("is unexpected; placements are separated by commas, as in S0,R");
+  for (size_t m = 0; m < places.size(); ++m) {
+    if (read.placements[m].is_shard() && read.placements[m].dim >= tensor_dims) {
+      cursor.refuse_at(places[m].column, "splits dim " + std::to_string(read.placements[m].dim) + " of a " +
+                                             std::to_string(tensor_dims) +
+                                             "-d tensor; its dims begin with 0");
+    }
+  }
+  if (has_places) read.order = order_from(cursor, read.placements, places, tensor_dims);
+  return read;
+}
+
+int64_t read_bytes(const std::string& text) {
+  Cursor cursor(text);
+  double value = 0;
+  const std::string_view digits = cursor.rest();
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::fixed);
+  if (error != std::errc() || value < 0 || !std::isfinite(value)) {
+    cursor.refuse("must be a number of bytes, such as 2GiB");
+  }
+  cursor.skip(static_cast<size_t>(end - digits.data()));
+  for (const Unit& unit : kUnits) {
+    if (cursor.rest() != unit.name) continue;
+    if (value * unit.bytes >= 0x1p62) cursor.refuse_at(1, "is more than 2^62 bytes");
+    return static_cast<int64_t>(value * unit.bytes);
+  }
+  cursor.refuse("is no unit; it is B, KiB, MiB, GiB, TiB or KB, MB, GB, TB");
+}
+
+int64_t read_count(const std::string& text, const std::string& of_what) {
+  Cursor cursor(text);
+  const int64_t count = cursor.number(of_what);
+  if (!cursor.is_at_end()) cursor.refuse("does not belong to " + of_what);
+  if (count < 1) cursor.refuse_at(1, "must be at least 1");
+  return count;
+}
+
+Sweep read_sweep(const std::string& text) {
+  Cursor cursor(text);
+  Sweep sweep;
+  sweep.dim = cursor.number("the tensor dim to sweep, as in 0=1:65536");
+  cursor.need('=', "after the tensor dim, as in 0=1:65536");
+  sweep.first = cursor.number("the first length, as in 0=1:65536");
+  cursor.need(':', "between the first and the last length, as in 0=1:65536");
+  const size_t column = cursor.column();
+  sweep.last = cursor.number("the last length, as in 0=1:65536");
+  if (!cursor.is_at_end()) cursor.refuse("does not belong to a sweep such as 0=1:65536");
+  if (sweep.first < 1) cursor.refuse_at(1, "must begin with a length of at least 1");
+  if (sweep.last < sweep.first) cursor.refuse_at(column, "must be at least the first length");
+  return sweep;
+}
+
+}  // namespace shardway::cli

@@ -1,0 +1,89 @@
+// shardway plan
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/plan_call.h"
+#include "cli/plan_text.h"
+#include "cli/subcommand.h"
+#include "cli/sweep.h"
+#include "cli/whole_file.h"
+#include "plan/json.h"
+#include "shardway/page.h"
+
+namespace shardway::cli {
+namespace {
+
+// The planner's sentence in the words of the command line.
+std::string in_words_of(const PlanCall& call, const PlanOptions& options, std::string text) {
+  const std::string subject = "plan: ";
+  if (text.starts_with(subject)) text.erase(0, subject.size());
+  const std::string limit = "max_bytes=" + std::to_string(options.max_bytes.value_or(0));
+  if (const size_t at = text.find(limit); at != std::string::npos) {
+    text.replace(at, limit.size(), "--max-memory " + call.max_memory);
+  }
+  return text;
+}
+
+// What the planner throws is a no: the call itself was checked before.
+std::shared_ptr<const Plan> plan_or_no(const PlanCall& call, const PlanQuestion& question,
+                                       const PlanOptions& options) {
+  try {
+    return plan(question.from, question.to, options);
+  } catch (const std::invalid_argument& reason) {
+    throw Refusal(in_words_of(call, options, reason.what()));
+  }
+}
+
+ExitCode print_price(const PlanCall& call, const PlanQuestion& question) {
+  const double cost_us = redistribute_cost(question.from, question.to, question.options);
+  if (cost_us == kImpossible)
+    throw Refusal("the rules " + call.rules + " have no price for this: addends would be made");
+  if (call.wants_json) {
+    print(Json{{"version", 1}, {"rules", call.rules}, {"cost_us", cost_us}}.dump(1) + "\n");
+  } else {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.9f us by the rules ", cost_us);
+    print(text + call.rules + ", which have prices and no plans\n");
+  }
+  return kYes;
+}
+
+ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
+  plan_or_no(call, question, {.topology = question.options.topology, .rules = question.options.rules});
+  const auto rows = sweep_plans(question.from, question.to, *question.sweep, question.options);
+  print(call.wants_json
+            ? sweep_json(*question.sweep, rows) + "\n"
+            : sweep_text(question.from, question.to, *question.sweep, rows, terminal_of_stdout()));
+  return kYes;
+}
+
+ExitCode answer(const PlanCall& call) {
+  const PlanQuestion question = read_question(call);
+  const PlanOptions& options = question.options;
+  if (options.rules == Rules::seed_004) return print_price(call, question);
+  if (question.sweep) return print_sweep(call, question);
+  const auto best = plan_or_no(call, question, options);
+  if (!call.html.empty()) {
+    write_whole(call.html, to_html(*best, {.topology = options.topology, .max_bytes = options.max_bytes}));
+  }
+  if (call.wants_json) {
+    print(to_json(*best) + "\n");
+  } else {
+    print(plan_text(*best, terminal_of_stdout()) +
+          (call.html.empty() ? "" : "the page is " + call.html + "\n"));
+  }
+  return kYes;
+}
+
+}  // namespace
+
+Answer add_plan(CLI::App& options) {
+  auto call = std::make_shared<PlanCall>();
+  add_options(options, *call);
+  return [call, &options] {
+    call->wants_sweep = options.count("--sweep") > 0;
+    return answer(*call);
+  };
+}
+
+}  // namespace shardway::cli

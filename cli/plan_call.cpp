@@ -1,0 +1,101 @@
+#include "cli/plan_call.h"
+
+#include <stdexcept>
+
+namespace shardway::cli {
+namespace {
+
+constexpr Sweep kWholeSweep = {.dim = 0, .first = 1, .last = 1 << 20};
+
+// The library's sentence without its subject: the option names it.
+std::string without_subject(const std::string& text) {
+  for (const std::string subject : {"layout: ", "mesh: ", "plan: "}) {
+    if (text.starts_with(subject)) return text.substr(subject.size());
+  }
+  return text;
+}
+
+// What is read of an option; where that fails, the sentence begins with the option and its text.
+template <class Read>
+auto value_of(const std::string& option, const std::string& text, Read read) {
+  try {
+    return read();
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(option + " " + (text.empty() ? "''" : text) + ": " +
+                                without_subject(error.what()));
+  }
+}
+
+Layout layout_of(const Layout& whole, const Mesh& mesh, const std::string& option, const std::string& text) {
+  return value_of(option, text, [&] {
+    Placements read = read_placements(text, whole.ndim());
+    if (static_cast<int64_t>(read.placements.size()) != mesh.ndim()) {
+      throw std::invalid_argument("has " + std::to_string(read.placements.size()) +
+                                  (read.placements.size() == 1 ? " placement" : " placements") +
+                                  "; the mesh " + to_string(mesh) + " needs " + std::to_string(mesh.ndim()) +
+                                  ", one per mesh dim");
+    }
+    return whole.with(mesh, std::move(read.placements), std::move(read.order));
+  });
+}
+
+Topology topology_of(const PlanCall& call) {
+  if (!call.topology.empty())
+    return value_of("--topology", call.topology, [&] { return read_topology(call.topology); });
+  if (call.devices_per_host.empty()) return default_topology();
+  return {.ranks_per_host = value_of("--devices-per-host", call.devices_per_host, [&] {
+            return read_count(call.devices_per_host, "the ranks on a host, such as 8");
+          })};
+}
+
+void check_hosts(const Topology& topology, const Layout& layout) {
+  for (const int64_t rank : layout.mesh().ranks()) topology.host_of(rank);
+}
+
+void check_rules(const PlanCall& call, const PlanQuestion& question) {
+  const Rules rules = question.options.rules;
+  if (rules == Rules::shardway) return;
+  const std::string because = "--rules " + call.rules + " ";
+  if (!call.max_memory.empty()) throw std::invalid_argument(because + "knows no --max-memory");
+  if (!(question.from.mesh() == question.to.mesh())) {
+    throw std::invalid_argument(because + "has no way between meshes; leave --to-mesh out");
+  }
+  if (rules != Rules::seed_004) return;
+  if (!call.html.empty() || call.wants_sweep) {
+    throw std::invalid_argument(because + "has a price and no plan; leave --html and --sweep out");
+  }
+}
+
+}  // namespace
+
+PlanQuestion read_question(const PlanCall& call) {
+  const Mesh mesh = value_of("--mesh", call.mesh, [&] { return read_mesh(call.mesh); });
+  const Mesh to_mesh = call.to_mesh.empty()
+                           ? mesh
+                           : value_of("--to-mesh", call.to_mesh, [&] { return read_mesh(call.to_mesh); });
+  const DType dtype = value_of("--dtype", call.dtype, [&] { return dtype_from_name(call.dtype); });
+  const Layout whole = value_of(
+      "--shape", call.shape, [&] { return Layout(read_shape(call.shape), dtype, Mesh({1}), {replicate()}); });
+  PlanQuestion question{.from = layout_of(whole, mesh, "--from", call.from),
+                        .to = layout_of(whole, to_mesh, "--to", call.to)};
+  question.options.topology = topology_of(call);
+  value_of("--topology", call.topology, [&] {
+    check_hosts(*question.options.topology, question.from);
+    check_hosts(*question.options.topology, question.to);
+    return true;
+  });
+  question.options.rules = value_of("--rules", call.rules, [&] { return rules_from_name(call.rules); });
+  if (!call.max_memory.empty()) {
+    question.options.max_bytes =
+        value_of("--max-memory", call.max_memory, [&] { return read_bytes(call.max_memory); });
+  }
+  if (call.wants_sweep) {
+    question.sweep = call.sweep.empty()
+                         ? kWholeSweep
+                         : value_of("--sweep", call.sweep, [&] { return read_sweep(call.sweep); });
+  }
+  check_rules(call, question);
+  return question;
+}
+
+}  // namespace shardway::cli

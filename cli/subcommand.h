@@ -1,0 +1,43 @@
+// The subcommands of the program: each adds its options to the parser, and answers when it was called.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace shardway::cli {
+
+enum ExitCode { kYes = 0, kNo = 1, kMistake = 2 };
+
+// The call is right, and the answer to it is no.
+class Refusal : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What a subcommand does once its options are read: prints, and gives the exit code. A mistake in the call is
+// std::invalid_argument, a no is a Refusal; both carry one sentence.
+using Answer = std::function<ExitCode()>;
+
+struct Subcommand {
+  const char* name;
+  const char* summary;
+  Answer (*add)(CLI::App& options);
+};
+
+Answer add_plan(CLI::App& options);
+Answer add_completion(CLI::App& options);
+
+inline constexpr Subcommand kSubcommands[] = {
+    {"plan", "the cheapest way from one sharding of a tensor to another, and why", add_plan},
+    {"completion", "lets a shell complete what is typed", add_completion},
+};
+
+// Prints to standard output; std::invalid_argument where that fails.
+void print(const std::string& text);
+
+}  // namespace shardway::cli

@@ -1,0 +1,23 @@
+// A plan as a page for a browser.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "shardway/plan.h"
+
+namespace shardway {
+
+struct PageOptions {
+  // What the plan was priced with, for the time of each rank; left out: the default topology, where it gives
+  // the plan's own cost, else such times are not shown.
+  std::optional<Topology> topology = {};
+  std::optional<int64_t> max_bytes = {};  // the limit that memory is drawn against
+};
+
+// One self-contained HTML file: the tensor's boxes before and after, every step as boxes that move between
+// ranks, bytes and time by rank, memory, and what lost. Above 64 ranks it shows groups of them.
+std::string to_html(const Plan& plan, const PageOptions& options = {});
+
+}  // namespace shardway

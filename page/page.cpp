@@ -1,0 +1,60 @@
+#include "shardway/page.h"
+
+#include "page/parts.h"
+#include "page/scene.h"
+
+namespace shardway {
+namespace {
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    switch (letter) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += letter;
+    }
+  }
+  return result;
+}
+
+// JSON in which no "</script>" can end the element that holds it.
+std::string in_script(const page::Json& json) {
+  std::string result;
+  for (const char letter : json.dump(-1, ' ', false, page::Json::error_handler_t::replace)) {
+    result += letter == '<' ? "\\u003c" : std::string(1, letter);
+  }
+  return result;
+}
+
+// The skeleton with {{name}} replaced by what stands for it.
+std::string filled(std::string text, const std::string& name, const std::string& part) {
+  const std::string mark = "{{" + name + "}}";
+  const size_t at = text.find(mark);
+  return text.replace(at, mark.size(), part);
+}
+
+}  // namespace
+
+std::string to_html(const Plan& plan, const PageOptions& options) {
+  std::string text = page::kSkeleton;
+  text = filled(std::move(text), "title",
+                escaped(placements_text(plan.from) + " → " + placements_text(plan.to)));
+  text = filled(std::move(text), "style", page::kStyle);
+  text = filled(std::move(text), "explanation", escaped(explain(plan)));
+  text = filled(std::move(text), "scene", in_script(page::scene_of(plan, options)));
+  return filled(std::move(text), "script", page::kScript);
+}
+
+}  // namespace shardway

@@ -1,0 +1,329 @@
+#include "page/scene.h"
+
+#include <map>
+#include <set>
+
+#include "page/frame.h"
+#include "page/traffic.h"
+
+namespace shardway::page {
+namespace {
+
+constexpr int64_t kMostTiles = 64;
+constexpr size_t kMostMoves = 1600;
+constexpr size_t kMostCells = 4096;
+constexpr size_t kMostHolders = 12;
+
+int64_t bytes_of(const Box& box, const Layout& layout) { return box.volume() * item_bytes(layout.dtype()); }
+
+bool has_addends(const Layout& layout) {
+  return std::any_of(layout.placements().begin(), layout.placements().end(),
+                     [](const Placement& placement) { return placement.is_partial(); });
+}
+
+// The space that the boxes of each tile's ranks take.
+std::vector<std::optional<Rect>> spaces_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  std::vector<std::optional<Rect>> spaces;
+  for (const Tile& tile : tiling.tiles) {
+    std::optional<Rect>& space = spaces.emplace_back();
+    for (const int64_t rank : tile.ranks) {
+      const auto position = layout.mesh().position_of(rank);
+      if (!position) continue;
+      const Box box = layout.box_at(*position);
+      if (box.volume() > 0) space = space ? around(*space, frame.rect_of(box)) : frame.rect_of(box);
+    }
+  }
+  return spaces;
+}
+
+Json state_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  Json holdings = Json::array();
+  const auto spaces = spaces_of(layout, tiling, frame);
+  for (size_t i = 0; i < tiling.tiles.size(); ++i) {
+    const Tile& tile = tiling.tiles[i];
+    Json held;
+    if (const auto position = layout.mesh().position_of(tile.ranks.front())) {
+      const Box box = layout.box_at(*position);
+      held = {{"box", frame.rect_of(box)}, {"at", to_string(box)}, {"bytes", bytes_of(box, layout)}};
+      if (tile.ranks.size() > 1 && spaces[i]) held["all"] = *spaces[i];
+    }
+    holdings.push_back(std::move(held));
+  }
+  return {{"text", placements_text(layout)}, {"addends", has_addends(layout)}, {"tiles", holdings}};
+}
+
+// What one tile takes from another.
+struct Piece {
+  int64_t from = 0;
+  int64_t to = 0;
+  Rect rect = {};
+  int64_t bytes = 0;  // that its first rank takes
+  int64_t ranks = 1;  // that it takes them from
+};
+
+// One piece per pull of the tile's only rank.
+void add_pieces(const Traffic& traffic, int64_t to, const Tiling& tiling, const Step& step,
+                const Frame& frame, std::vector<Piece>& pieces) {
+  for (const Pull& pull : traffic.pulls) {
+    pieces.push_back({.from = tiling.tile_of_rank[static_cast<size_t>(pull.peer)],
+                      .to = to,
+                      .rect = frame.rect_of(pull.box),
+                      .bytes = bytes_of(pull.box, step.from)});
+  }
+}
+
+// Between tiles of several ranks: the space that a tile has before the step and another one after it, where
+// the first or the last rank of that one takes from it.
+class GroupedPieces {
+ public:
+  GroupedPieces(const Step& step, const Tiling& tiling, const Frame& frame)
+      : step_(step),
+        tiling_(tiling),
+        before_(spaces_of(step.from, tiling, frame)),
+        after_(spaces_of(step.to, tiling, frame)) {}
+
+  void add(const Traffic& first, const Traffic& last, int64_t to, std::vector<Piece>& pieces) const {
+    std::map<int64_t, Piece> by_tile;
+    for (const Traffic* traffic : {&first, &last}) {
+      for (const Pull& pull : traffic->pulls) {
+        const int64_t from = tiling_.tile_of_rank[static_cast<size_t>(pull.peer)];
+        Piece& piece = by_tile.try_emplace(from, Piece{.from = from, .to = to, .ranks = 0}).first->second;
+        if (traffic == &last) continue;
+        piece.bytes += bytes_of(pull.box, step_.from);
+        ++piece.ranks;
+      }
+    }
+    for (auto& [from, piece] : by_tile) {
+      piece.rect = common(*before_[static_cast<size_t>(from)], *after_[static_cast<size_t>(to)]);
+      if (piece.rect[2] > 0 && piece.rect[3] > 0) pieces.push_back(piece);
+    }
+  }
+
+ private:
+  const Step& step_;
+  const Tiling& tiling_;
+  std::vector<std::optional<Rect>> before_;
+  std::vector<std::optional<Rect>> after_;
+};
+
+struct StepScene {
+  std::vector<Piece> pieces = {};
+  std::vector<Traffic> traffic = {};  // of each tile's first rank
+};
+
+StepScene scene_of(const Step& step, const Tiling& tiling, const Frame& frame, const Topology& topology) {
+  StepScene scene;
+  const GroupedPieces grouped(step, tiling, frame);
+  for (size_t i = 0; i < tiling.tiles.size(); ++i) {
+    const Tile& tile = tiling.tiles[i];
+    Traffic traffic = traffic_of(step, tile.ranks.front(), topology);
+    if (tiling.is_grouped()) {
+      grouped.add(traffic, traffic_of(step, tile.ranks.back(), topology), static_cast<int64_t>(i),
+                  scene.pieces);
+    } else {
+      add_pieces(traffic, static_cast<int64_t>(i), tiling, step, frame, scene.pieces);
+    }
+    traffic.pulls.clear();
+    scene.traffic.push_back(std::move(traffic));
+  }
+  return scene;
+}
+
+std::string span_text(const Step& step) {
+  std::string text;
+  const auto& names = step.from.mesh().names();
+  for (const int64_t dim : step.mesh_dims) {
+    text += (text.empty() ? "" : ", ") +
+            (names.empty() ? "mesh dim " + std::to_string(dim) : names[static_cast<size_t>(dim)]);
+  }
+  return text;
+}
+
+Json json_of(const Step& step, const StepScene& scene, bool has_times) {
+  Json pieces = Json::array();
+  for (const Piece& piece : scene.pieces) {
+    pieces.push_back({piece.from, piece.to, piece.rect[0], piece.rect[1], piece.rect[2], piece.rect[3],
+                      piece.bytes, piece.ranks});
+  }
+  Json sent = Json::array();
+  Json received = Json::array();
+  Json us = Json::array();
+  for (const Traffic& traffic : scene.traffic) {
+    sent.push_back(traffic.sent);
+    received.push_back(traffic.received);
+    us.push_back(traffic.us);
+  }
+  Json json{{"kind", name_of(step.kind)},
+            {"over", span_text(step)},
+            {"cost_us", step.cost_us},
+            {"latency_us", step.latency_us},
+            {"bytes", step.bytes},
+            {"total_bytes", step.total_bytes},
+            {"peak_bytes", step.peak_bytes},
+            {"sums", has_addends(step.from) && placements_text(step.from) != placements_text(step.to)},
+            {"pieces", pieces},
+            {"sent", sent},
+            {"received", received}};
+  if (has_times) json["us"] = us;
+  return json;
+}
+
+// Whether the topology is the one that the plan was priced with: no rank takes longer than the step, and the
+// busiest takes as long.
+bool gives_the_costs(const Plan& plan, const std::vector<StepScene>& scenes, bool has_all_ranks) {
+  for (size_t i = 0; i < scenes.size(); ++i) {
+    double worst = 0;
+    for (const Traffic& traffic : scenes[i].traffic) worst = std::max(worst, traffic.us);
+    const double cost = plan.steps[i].cost_us;
+    const double allowed = 1e-6 * std::max(1.0, cost);
+    if (worst > cost + allowed || (has_all_ranks && worst < cost - allowed)) return false;
+  }
+  return true;
+}
+
+// The tiles of these ranks, or as many of them as can be shown, from the first to the last.
+std::vector<int64_t> some_tiles_of(const std::vector<int64_t>& ranks, const Tiling& tiling) {
+  std::set<int64_t> tiles;
+  for (const int64_t rank : ranks) tiles.insert(tiling.tile_of_rank[static_cast<size_t>(rank)]);
+  const std::vector<int64_t> all(tiles.begin(), tiles.end());
+  if (all.size() <= kMostHolders) return all;
+  std::vector<int64_t> some;
+  for (size_t i = 0; i < kMostHolders; ++i) some.push_back(all[i * (all.size() - 1) / (kMostHolders - 1)]);
+  return some;
+}
+
+// The tensor cut into the boxes that ranks hold, each with its holders.
+Json picture_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  std::map<Rect, std::vector<int64_t>> holders;
+  for (int64_t position = 0; position < layout.mesh().size(); ++position) {
+    const Box box = layout.box_at(position);
+    if (box.volume() == 0) continue;
+    holders[frame.rect_of(box)].push_back(layout.mesh().ranks()[static_cast<size_t>(position)]);
+  }
+  Json cells = Json::array();
+  if (holders.size() > kMostCells) return cells;
+  for (auto& [rect, ranks] : holders) {
+    std::sort(ranks.begin(), ranks.end());
+    cells.push_back(
+        {rect[0], rect[1], rect[2], rect[3], ranges_of(ranks), some_tiles_of(ranks, tiling), ranks.size()});
+  }
+  return cells;
+}
+
+Json json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  Json json{{"text", placements_text(layout)},
+            {"mesh", to_string(layout.mesh())},
+            {"addends", has_addends(layout)},
+            {"cells", picture_of(layout, tiling, frame)}};
+  std::vector<int64_t> idle;
+  for (int64_t position = 0; position < layout.mesh().size(); ++position) {
+    if (layout.box_at(position).volume() == 0)
+      idle.push_back(layout.mesh().ranks()[static_cast<size_t>(position)]);
+  }
+  std::sort(idle.begin(), idle.end());
+  if (!idle.empty()) json["idle"] = ranges_of(idle);
+  return json;
+}
+
+// Bytes on the worst rank while nothing moves: the plan's input, and what the steps so far have left.
+Json resting_bytes(const Plan& plan) {
+  Json resting = Json::array();
+  const auto most = [](const Layout& layout) {
+    int64_t bytes = 0;
+    for (int64_t p = 0; p < layout.mesh().size(); ++p)
+      bytes = std::max(bytes, bytes_of(layout.box_at(p), layout));
+    return bytes;
+  };
+  resting.push_back(most(plan.from));
+  for (const Step& step : plan.steps)
+    resting.push_back(std::min(step.peak_bytes, most(plan.from) + most(step.to)));
+  return resting;
+}
+
+Json json_of(const Alternative& lost) {
+  return {
+      {"name", lost.name},   {"text", lost.text},     {"cost_us", lost.cost_us},      {"steps", lost.steps},
+      {"bytes", lost.bytes}, {"reason", lost.reason}, {"peak_bytes", lost.peak_bytes}};
+}
+
+struct Stage {
+  Tiling tiling = {};
+  std::vector<StepScene> scenes = {};
+};
+
+// As many tiles as give few enough pieces to watch.
+Stage stage_of(const Plan& plan, const Frame& frame, const Topology& topology) {
+  for (int64_t most = kMostTiles;; most /= 2) {
+    Stage stage{.tiling = tiling_of(plan, most)};
+    size_t pieces = 0;
+    for (const Step& step : plan.steps) {
+      stage.scenes.push_back(scene_of(step, stage.tiling, frame, topology));
+      pieces = std::max(pieces, stage.scenes.back().pieces.size());
+    }
+    if (pieces <= kMostMoves || most <= kMostTiles / 8) return stage;
+  }
+}
+
+}  // namespace
+
+std::string ranges_of(const std::vector<int64_t>& ascending) {
+  std::string text;
+  for (size_t i = 0; i < ascending.size();) {
+    size_t last = i;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(ascending[i]);
+    if (last > i) text += (last == i + 1 ? "," : "-") + std::to_string(ascending[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+Json scene_of(const Plan& plan, const PageOptions& options) {
+  const Frame frame(plan);
+  const Topology topology = options.topology ? *options.topology : default_topology();
+  const Stage stage = stage_of(plan, frame, topology);
+  const bool has_times = gives_the_costs(plan, stage.scenes, !stage.tiling.is_grouped());
+  Json tiles = Json::array();
+  for (const Tile& tile : stage.tiling.tiles) {
+    tiles.push_back({{"rank", tile.ranks.front()},
+                     {"ranks", ranges_of(tile.ranks)},
+                     {"count", tile.ranks.size()},
+                     {"row", tile.row},
+                     {"column", tile.column}});
+  }
+  Json states = Json::array({state_of(plan.from, stage.tiling, frame)});
+  Json steps = Json::array();
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    states.push_back(state_of(plan.steps[i].to, stage.tiling, frame));
+    steps.push_back(json_of(plan.steps[i], stage.scenes[i], has_times));
+  }
+  Json alternatives = Json::array();
+  for (const Alternative& lost : plan.alternatives) alternatives.push_back(json_of(lost));
+  Json scene{{"text", plan.text()},
+             {"dtype", name_of(plan.from.dtype())},
+             {"shape", plan.from.shape()},
+             {"width", frame.width()},
+             {"height", frame.height()},
+             {"from", json_of(plan.from, stage.tiling, frame)},
+             {"to", json_of(plan.to, stage.tiling, frame)},
+             {"cost_us", plan.cost_us},
+             {"bytes", plan.bytes},
+             {"total_bytes", plan.total_bytes},
+             {"peak_bytes", plan.peak_bytes},
+             {"topology", plan.topology},
+             {"layouts", plan.layouts_searched},
+             {"ranks", stage.tiling.ranks},
+             {"rows", stage.tiling.rows},
+             {"columns", stage.tiling.columns},
+             {"tiles", tiles},
+             {"states", states},
+             {"steps", steps},
+             {"resting", resting_bytes(plan)},
+             {"alternatives", alternatives}};
+  if (frame.down()) scene["down"] = *frame.down();
+  if (frame.across()) scene["across"] = *frame.across();
+  if (options.max_bytes) scene["max_bytes"] = *options.max_bytes;
+  return scene;
+}
+
+}  // namespace shardway::page

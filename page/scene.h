@@ -1,0 +1,19 @@
+// What the page draws, as data for its script: coordinates are elements along the two tensor dims that are
+// shown, ranks are tiles.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "page/tiles.h"
+#include "shardway/page.h"
+
+namespace shardway::page {
+
+using Json = nlohmann::ordered_json;
+
+Json scene_of(const Plan& plan, const PageOptions& options);
+
+// 0-3,8
+std::string ranges_of(const std::vector<int64_t>& ascending);
+
+}  // namespace shardway::page

@@ -1,0 +1,192 @@
+"""The page in chromium: what it shows, and that playing it moves the boxes to where the plan says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import shardway as sw
+from tests.support.browser import Browser, browser, why_not
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+LANDED = 820  # of 1000, when a plan of one step has its pieces where they go
+TWO_STEPS = [sw.Shard(0), sw.Partial()], [sw.Replicate(), sw.Shard(1)]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as running:
+        yield running
+
+
+def written(folder: Path, mesh: sw.Mesh, before: list, after: list, shape=(4096, 4096), **options) -> Path:
+    layout = sw.Layout(shape, torch.float32, mesh, before)
+    path = folder / "plan.html"
+    path.write_text(sw.plan(layout, layout.with_(after), sw.Topology(), **options).to_html(topology=sw.Topology()))
+    return path
+
+
+def seek(page: Browser, value: int) -> None:
+    page.evaluate(f"(() => {{ seek.value = {value}; seek.dispatchEvent(new Event('input')); }})()")
+
+
+_RECTS = """(selector) => {
+  const stage = document.getElementById("stage");
+  const tiles = [...stage.querySelectorAll(".outline")].map((outline) => outline.getBBox());
+  return [...stage.querySelectorAll(selector)].map((element) => {
+    const tile = Number(element.dataset.to ?? element.dataset.tile);
+    const home = tiles[tile];
+    const box = element.getBBox();
+    const moved = stage.getScreenCTM().inverse().multiply(element.getScreenCTM());
+    return { tile, source: Number(element.dataset.from),
+             x: (box.x + moved.e - home.x) / home.width, y: (box.y + moved.f - home.y) / home.height,
+             w: box.width / home.width, h: box.height / home.height };
+  });
+}"""
+
+
+def rects(page: Browser, selector: str) -> list[dict]:
+    """Tile, source tile, and the place inside its tile's outline, in shares of it, of each element on the stage."""
+    return page.evaluate(f"({_RECTS})({selector!r})")
+
+
+# Clicks, and is done when the playing has begun and ended.
+_PLAY = """new Promise((done) => {
+  play.click();
+  let hasBegun = false;
+  const look = () => {
+    hasBegun ||= seek.value > 100;
+    if (hasBegun && play.textContent === "▶") done();
+    else setTimeout(look, 20);
+  };
+  look();
+})"""
+
+
+def place(rect: dict) -> tuple[float, ...]:
+    return tuple(rect[key] for key in "xywh")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_shows_the_plan_without_errors(chromium: Browser, tmp_path: Path, dark: bool) -> None:
+    mesh = sw.Mesh((2, 4), names=("dp", "tp"))
+    chromium.open(written(tmp_path, mesh, *TWO_STEPS), dark=dark)
+    text = chromium.evaluate("document.querySelector('main').innerText")
+    for expected in ("S0,P→R,S1", "371.93", "32.0", "256.0", "reduce_scatter", "all_gather", "DTensor's order"):
+        assert expected in text
+    red, green, blue = map(
+        int, re.findall(r"\d+", chromium.evaluate("getComputedStyle(document.body).backgroundColor"))
+    )
+    assert (red + green + blue < 200) == dark
+    assert chromium.evaluate("document.querySelectorAll('#before .cell').length") == 2
+    assert chromium.evaluate("document.querySelectorAll('#after .cell').length") == 4
+    assert chromium.evaluate("document.querySelectorAll('#stage .outline').length") == 8
+    fills = chromium.evaluate("[...document.querySelectorAll('#before .cell')].map((e) => getComputedStyle(e).fill)")
+    assert len(set(fills)) == 2 and all(fill.startswith("oklch") for fill in fills)
+    assert chromium.errors == []
+
+
+def test_pieces_land_where_an_all_to_all_puts_them(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, sw.Mesh((4,)), [sw.Shard(0)], [sw.Shard(1)]))
+    seek(chromium, LANDED)
+    pieces = {(piece["source"], piece["tile"]): place(piece) for piece in rects(chromium, "#pieces .piece")}
+    assert pieces.keys() == {(a, b) for a in range(4) for b in range(4)}
+    for (source, target), at in pieces.items():
+        assert at == pytest.approx((target / 4, source / 4, 1 / 4, 1 / 4), abs=2e-3)
+
+
+def test_pieces_begin_at_the_rank_that_sends_them(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, sw.Mesh((4,)), [sw.Shard(0)], [sw.Shard(1)]))
+    seek(chromium, 1)
+    for piece in rects(chromium, "#pieces .piece"):
+        gone = piece["source"] - piece["tile"]  # tiles lie side by side, a little apart
+        assert piece["x"] - piece["tile"] / 4 == pytest.approx(gone * 1.1, abs=0.2 * abs(gone) + 1e-2)
+
+
+def test_playing_ends_with_the_boxes_of_the_target(chromium: Browser, tmp_path: Path) -> None:
+    mesh = sw.Mesh((2, 4), names=("dp", "tp"))
+    chromium.open(written(tmp_path, mesh, *TWO_STEPS))
+    boxes = {rect["tile"]: place(rect) for rect in rects(chromium, ".state[data-state='0'] .box")}
+    assert boxes == {rank: pytest.approx((0, rank // 4 / 2, 1, 1 / 2)) for rank in range(8)}
+    chromium.evaluate(_PLAY)
+    assert chromium.evaluate("seek.value") == "1000"
+    assert chromium.evaluate("document.querySelector(\".state[data-state='2']\").style.opacity") == "1"
+    assert chromium.evaluate("pieces.style.opacity") == "0"
+    boxes = {rect["tile"]: place(rect) for rect in rects(chromium, ".state[data-state='2'] .box")}
+    assert boxes == {rank: pytest.approx((rank % 4 / 4, 0, 1 / 4, 1)) for rank in range(8)}
+    assert chromium.errors == []
+
+
+def test_buttons_step_and_hover_explains(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, sw.Mesh((2, 4), names=("dp", "tp")), *TWO_STEPS))
+    chromium.evaluate("next.click()")
+    assert "1 of 2: reduce_scatter over tp" in chromium.evaluate("caption.innerText")
+    chromium.evaluate("next.click()")
+    assert "2 of 2: all_gather over dp" in chromium.evaluate("caption.innerText")
+    chromium.evaluate("back.click()")
+    assert "1 of 2" in chromium.evaluate("caption.innerText")
+    chromium.evaluate(
+        "document.querySelector('.state .box').dispatchEvent(new PointerEvent('pointermove', {bubbles: true}))"
+    )
+    assert "rank 0" in chromium.evaluate("tip.textContent") and "32.0 MiB" in chromium.evaluate("tip.textContent")
+
+
+def test_memory_is_drawn_against_its_limit(chromium: Browser, tmp_path: Path) -> None:
+    layout = sw.Layout((4096, 4096), torch.float32, sw.Mesh((4,)), [sw.Shard(0)])
+    path = tmp_path / "plan.html"
+    path.write_text(sw.plan(layout, layout.with_([sw.Replicate()]), max_bytes=100 << 20).to_html(max_bytes=100 << 20))
+    chromium.open(path)
+    limit = chromium.evaluate("Number(document.querySelector('.limit').getAttribute('y1'))")
+    bars = chromium.evaluate("[...document.querySelectorAll('.peak')].map((e) => Number(e.getAttribute('height')))")
+    base = chromium.evaluate("Number(document.querySelector('#memory-chart .axis').getAttribute('y1'))")
+    assert bars == [pytest.approx((base - limit) * 80 / 100)]  # a quarter and the whole: 16 + 64 MiB
+
+
+@pytest.mark.parametrize("width", [360, 412])
+def test_a_phone_scrolls_in_one_direction(chromium: Browser, tmp_path: Path, width: int) -> None:
+    chromium.open(
+        written(tmp_path, sw.Mesh((16, 16)), [sw.Shard(0), sw.Shard(1)], [sw.Shard(1), sw.Shard(0)]), width=width
+    )
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    assert chromium.evaluate("document.querySelector('#stage .outline').getBoundingClientRect().width") >= 20
+    assert chromium.errors == []
+
+
+def test_4096_ranks_are_interactive_within_a_second(chromium: Browser, tmp_path: Path) -> None:
+    mesh = sw.Mesh((16, 16, 16), names=("dp", "pp", "tp"))
+    before, after = [sw.Shard(0), sw.Shard(0), sw.Shard(1)], [sw.Shard(1), sw.Replicate(), sw.Shard(0)]
+    path = written(tmp_path, mesh, before, after, shape=(65536, 65536))
+    assert path.stat().st_size < 2 << 20
+    times = []
+    for _ in range(3):
+        chromium.open(path)
+        seek(chromium, 500)
+        times.append(chromium.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+    assert min(times) < 1000
+    assert "4,096 ranks" in chromium.evaluate("legend.innerText")
+    assert chromium.errors == []
+
+
+def test_a_ragged_gather_is_shown(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, sw.Mesh((3,)), [sw.Shard(0, [3, 0, 5])], [sw.Replicate()], shape=(8,)))
+    assert "nothing on rank 1" in chromium.evaluate("document.getElementById('before').innerText")
+    seek(chromium, LANDED)
+    pieces = {(piece["source"], piece["tile"]): place(piece) for piece in rects(chromium, "#pieces .piece")}
+    expected = {0: (0, 0, 3 / 8, 1), 2: (3 / 8, 0, 5 / 8, 1)}
+    assert pieces == {(a, b): pytest.approx(expected[a], abs=2e-3) for a in expected for b in range(3)}
+
+
+def test_a_notebook_shows_it_in_a_frame(chromium: Browser, tmp_path: Path) -> None:
+    layout = sw.Layout((8, 8), torch.float32, sw.Mesh((4,)), [sw.Shard(0)])
+    path = tmp_path / "notebook.html"
+    path.write_text("<!doctype html><meta charset=utf-8>" + sw.plan(layout, layout.with_([sw.Shard(1)]))._repr_html_())
+    chromium.open(path)
+    frame = "document.querySelector('iframe').contentDocument"
+    assert chromium.evaluate(f"{frame}.getElementById('headline').innerText") == "S0→S1"
+    assert chromium.evaluate(f"{frame}.querySelectorAll('#stage .outline').length") == 4
+    assert chromium.errors == []
