@@ -162,6 +162,40 @@ struct ScatterOptions {
 at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options = {});
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options = {});
 
+// Tensors, and for each the size of every rank's part along the op's dim.
+struct RaggedList {
+  std::vector<at::Tensor> tensors;
+  std::vector<Sizes> sizes;
+};
+
+struct AllGatherListOptions {
+  int64_t dim = 0;
+  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // for each tensor every rank's; only checked
+  Grad grad = Grad::sum;
+  Group group = {};
+};
+
+// all_gather_v of each tensor of a list, of any shapes and dtypes on one device, in one exchange: for many
+// tensors that are small, since they are packed and unpacked. The ranks compare their lists.
+// Adjoint (Grad::sum): reduce_scatter_v of the list of gradients.
+RaggedList all_gather_v(const std::vector<at::Tensor>& xs, const AllGatherListOptions& options = {});
+Async<RaggedList> all_gather_v_async(const std::vector<at::Tensor>& xs,
+                                     const AllGatherListOptions& options = {});
+
+struct ReduceScatterListOptions {
+  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // for each tensor; left out: as torch.chunk splits
+  int64_t dim = 0;
+  Op op = Op::sum;
+  Group group = {};
+};
+
+// reduce_scatter_v of each tensor of a list in one exchange, as all_gather_v of a list is.
+// Adjoint: all_gather_v of the list of gradients (divided by the ranks for avg).
+std::vector<at::Tensor> reduce_scatter_v(const std::vector<at::Tensor>& xs,
+                                         const ReduceScatterListOptions& options = {});
+Async<std::vector<at::Tensor>> reduce_scatter_v_async(const std::vector<at::Tensor>& xs,
+                                                      const ReduceScatterListOptions& options = {});
+
 struct GatherSizesOptions {
   int64_t dim = 0;
   Group group = {};

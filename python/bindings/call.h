@@ -18,6 +18,13 @@ inline py::object as_python(const Ragged& ragged) {
   return py::make_tuple(ragged.tensor, as_tuple(ragged.sizes));
 }
 
+inline py::object as_python(const std::vector<at::Tensor>& tensors) { return py::cast(tensors); }
+inline py::object as_python(const RaggedList& list) {
+  py::list sizes;
+  for (const Sizes& of_one : list.sizes) sizes.append(as_tuple(of_one));
+  return py::make_tuple(list.tensors, sizes);
+}
+
 template <class Result>
 py::object wait_for(const Async<Result>& call) {
   Result result = [&] {
@@ -27,22 +34,39 @@ py::object wait_for(const Async<Result>& call) {
   return as_python(result);
 }
 
-// Reads the arguments and starts the call. An argument that cannot be read is reported to all ranks when
-// the call would have exchanged a header; `sizes_known` says, without touching Python, that it would not.
-template <class Known, class Read, class Start>
-  requires std::predicate<Known, const Group&>
-py::object run(Collective collective, const Group& group, Known&& sizes_known, bool async_op, Read&& read,
-               Start&& start) {
+template <class Result>
+void bind_handle(py::module_& module, const char* name) {
+  py::class_<Async<Result>>(module, name, "A call under way.")
+      .def("wait", &wait_for<Result>, "What the plain call would have returned; as often as asked.");
+}
+
+// Reads the arguments and starts the call. An argument that cannot be read is told to the other ranks by
+// `fail`, which throws.
+template <class Read, class Start, class Fail>
+py::object run(const Group& group, bool async_op, Read&& read, Start&& start, Fail&& fail) {
   const std::string problem = problem_in([&] { read(group); });
   if (!problem.empty()) {
     const py::gil_scoped_release release;
-    fail_together(collective, problem, group, sizes_known(group));
+    fail(problem);
   }
   auto call = [&] {
     const py::gil_scoped_release release;
     return start();
   }();
   return async_op ? py::cast(std::move(call)) : wait_for(call);
+}
+
+// The same of a call that exchanges a header, unless `sizes_known` says, without touching Python, that it
+// does not.
+template <class Known, class Read, class Start>
+  requires std::predicate<Known, const Group&>
+py::object run(Collective collective, const Group& group, Known&& sizes_known, bool async_op, Read&& read,
+               Start&& start) {
+  return run(group, async_op, std::forward<Read>(read), std::forward<Start>(start),
+             [&](const std::string& problem) {
+               const bool is_known = named(name_of(collective), [&] { return sizes_known(group); });
+               fail_together(collective, problem, group, is_known);
+             });
 }
 
 template <class Read, class Start>

@@ -135,12 +135,6 @@ py::object split_by_rank_of(const py::object& parts, const py::object& group_obj
   return as_python(result);
 }
 
-template <class Result>
-void bind_handle(py::module_& module, const char* name) {
-  py::class_<Async<Result>>(module, name, "A call under way.")
-      .def("wait", &wait_for<Result>, "What the plain call would have returned; as often as asked.");
-}
-
 }  // namespace
 
 void bind_collectives(py::module_& module) {

@@ -5,6 +5,7 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = shardway::version();
   shardway::python::bind_collectives(module);
   shardway::python::bind_rooted(module);
+  shardway::python::bind_lists(module);
   shardway::python::bind_memory(module);
   shardway::python::bind_layout(module);
   shardway::python::bind_topology(module);

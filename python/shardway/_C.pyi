@@ -20,6 +20,12 @@ class RaggedHandle:
 class TensorHandle:
     def wait(self) -> Tensor: ...
 
+class RaggedListHandle:
+    def wait(self) -> tuple[list[Tensor], list[tuple[int, ...]]]: ...
+
+class TensorListHandle:
+    def wait(self) -> list[Tensor]: ...
+
 Sizes = Sequence[int] | Tensor
 
 @overload
@@ -106,6 +112,24 @@ def scatter_v(
     ranks: Sequence[int] | None,
     async_op: bool,
 ) -> Tensor | TensorHandle: ...
+def all_gather_v_list(
+    xs: Sequence[Tensor],
+    dim: int,
+    sizes: Sequence[Sizes] | None,
+    grad: str,
+    out: None,
+    group: ProcessGroup | None,
+    async_op: bool,
+) -> tuple[list[Tensor], list[tuple[int, ...]]] | RaggedListHandle: ...
+def reduce_scatter_v_list(
+    xs: Sequence[Tensor],
+    sizes: Sequence[Sizes] | None,
+    dim: int,
+    op: str,
+    out: None,
+    group: ProcessGroup | None,
+    async_op: bool,
+) -> list[Tensor] | TensorListHandle: ...
 def memory_stats() -> dict[str, int]: ...
 def empty_cache() -> None: ...
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor: ...

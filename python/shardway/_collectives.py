@@ -23,6 +23,7 @@ from shardway._groups import GroupLike, resolve_group
 SizesLike: TypeAlias = Sequence[int] | Tensor
 OpLike: TypeAlias = str | dist.ReduceOp | dist.ReduceOp.RedOpType
 Ragged: TypeAlias = tuple[Tensor, tuple[int, ...]]
+RaggedList: TypeAlias = tuple[list[Tensor], list[tuple[int, ...]]]
 
 
 @overload
@@ -47,23 +48,49 @@ def all_gather_v(
     group: GroupLike = None,
     async_op: Literal[True],
 ) -> _C.RaggedHandle: ...
+@overload
 def all_gather_v(
-    x: Tensor,
+    x: Sequence[Tensor],
     dim: int = 0,
     *,
-    sizes: SizesLike | None = None,
+    sizes: Sequence[SizesLike] | None = None,
+    grad: str = "sum",
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> RaggedList: ...
+@overload
+def all_gather_v(
+    x: Sequence[Tensor],
+    dim: int = 0,
+    *,
+    sizes: Sequence[SizesLike] | None = None,
+    grad: str = "sum",
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.RaggedListHandle: ...
+def all_gather_v(
+    x: Tensor | Sequence[Tensor],
+    dim: int = 0,
+    *,
+    sizes: SizesLike | Sequence[SizesLike] | None = None,
     grad: str = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Ragged | _C.RaggedHandle:
+) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
     """The tensors of all ranks concatenated along `dim` in rank order, and the size of each.
 
     `grad` says what backward does with the other ranks' gradients of this rank's rows: "sum" adds them (the
     adjoint: reduce_scatter_v; every rank runs backward), "mean" divides that by the ranks, "local" drops them
     and communicates nothing.
+
+    A list of tensors, of any shapes and dtypes, is gathered in one exchange: for many that are small. It gives the list
+    of results and the list of their sizes.
     """
-    return _C.all_gather_v(x, dim, sizes, grad, out, resolve_group(group, "all_gather_v"), async_op)
+    members = resolve_group(group, "all_gather_v")
+    if _is_list(x):
+        return _C.all_gather_v_list(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type]
+    return _C.all_gather_v(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type, misc]
 
 
 @overload
@@ -88,22 +115,48 @@ def reduce_scatter_v(
     group: GroupLike = None,
     async_op: Literal[True],
 ) -> _C.TensorHandle: ...
+@overload
 def reduce_scatter_v(
-    x: Tensor,
-    sizes: SizesLike | None = None,
+    x: Sequence[Tensor],
+    sizes: Sequence[SizesLike] | None = None,
+    dim: int = 0,
+    *,
+    op: OpLike = "sum",
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> list[Tensor]: ...
+@overload
+def reduce_scatter_v(
+    x: Sequence[Tensor],
+    sizes: Sequence[SizesLike] | None = None,
+    dim: int = 0,
+    *,
+    op: OpLike = "sum",
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.TensorListHandle: ...
+def reduce_scatter_v(
+    x: Tensor | Sequence[Tensor],
+    sizes: SizesLike | Sequence[SizesLike] | None = None,
     dim: int = 0,
     *,
     op: OpLike = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Tensor | _C.TensorHandle:
+) -> Tensor | list[Tensor] | _C.TensorHandle | _C.TensorListHandle:
     """This rank's part, along `dim`, of all ranks' tensors combined by `op`: sum, avg (or mean), min, max, product.
 
     `sizes` has every rank's part; without it the tensor is cut as torch.chunk cuts. Addends are taken in rank
     order, so the bits are the same in every call. The adjoint of sum and avg is all_gather_v; the others have none.
+
+    A list of tensors, of any shapes and dtypes, is reduced in one exchange, and gives a list.
     """
-    return _C.reduce_scatter_v(x, sizes, dim, _op_name(op), out, resolve_group(group, "reduce_scatter_v"), async_op)
+    members = resolve_group(group, "reduce_scatter_v")
+    name = _op_name(op)
+    if _is_list(x):
+        return _C.reduce_scatter_v_list(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type]
+    return _C.reduce_scatter_v(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type, misc]
 
 
 @overload
@@ -192,6 +245,11 @@ def split_by_rank(parts: Sequence[Tensor] | Tensor, *, group: GroupLike = None) 
     """This rank's part of a sequence with one tensor per rank, or of a tensor with the ranks along dim 0, and the
     number of rows of every rank's part. Communicates nothing."""
     return _C.split_by_rank(parts, resolve_group(group, "split_by_rank"))
+
+
+def _is_list(x: object) -> bool:
+    """Whether x is a list of tensors. What is neither that nor a tensor is refused as no tensor."""
+    return isinstance(x, list | tuple) and all(isinstance(item, Tensor) for item in x)
 
 
 _OP_NAMES = ("sum", "avg", "min", "max", "product")

@@ -41,8 +41,9 @@ Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& 
 }
 
 Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& options) {
-  return start_on_its_way<at::Tensor>(
-      x, options.group, [=](Progress progress) { return start_all_reduce(x, options, progress); });
+  return start_on_its_way<at::Tensor>("all_reduce", x, options.group, [=](Progress progress) {
+    return start_all_reduce(x, options, progress);
+  });
 }
 
 at::Tensor all_reduce(const at::Tensor& x, const AllReduceOptions& options) {

@@ -38,8 +38,9 @@ Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& o
 }
 
 Async<at::Tensor> broadcast_async(const at::Tensor& x, const BroadcastOptions& options) {
-  return start_on_its_way<at::Tensor>(
-      x, options.group, [=](Progress progress) { return start_broadcast(x, options, progress); });
+  return start_on_its_way<at::Tensor>("broadcast", x, options.group, [=](Progress progress) {
+    return start_broadcast(x, options, progress);
+  });
 }
 
 at::Tensor broadcast(const at::Tensor& x, const BroadcastOptions& options) {

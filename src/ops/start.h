@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/arguments.h"
+#include "ops/header.h"
 #include "ops/launch.h"
 #include "shardway/collectives.h"
 #include "transport/transport.h"
@@ -23,6 +24,14 @@ Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& o
 Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, Progress progress);
 Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
                                   Progress progress);
+Async<RaggedList> start_all_gather_v(const std::vector<at::Tensor>& xs, const AllGatherListOptions& options,
+                                     Progress progress);
+Async<std::vector<at::Tensor>> start_reduce_scatter_v(const std::vector<at::Tensor>& xs,
+                                                      const ReduceScatterListOptions& options,
+                                                      Progress progress);
+
+// For a list whose arguments could not even be read: tells the other ranks, and throws on all of them.
+[[noreturn]] void fail_list_together(Collective collective, const std::string& problem, const Group& group);
 
 // A whole call left to the transport's thread: it waits for nobody.
 template <class Result>
@@ -49,10 +58,11 @@ Async<Result> start_by_itself(const char* name, const Group& group, bool sizes_k
 // The same for a call in which nothing but the values of a tensor is unknown. Work on a device makes its way
 // by itself.
 template <class Result>
-Async<Result> start_on_its_way(const at::Tensor& x, const Group& group,
+Async<Result> start_on_its_way(const char* name, const at::Tensor& x, const Group& group,
                                std::function<Async<Result>(Progress)> start) {
   const bool posts = group.distributed() && x.defined() && x.is_cpu();
-  return posts ? start_posted(group, std::move(start)) : start(Progress::by_itself);
+  if (!posts) return start(Progress::by_itself);
+  return named(name, [&] { return start_posted(group, std::move(start)); });
 }
 
 }  // namespace shardway

@@ -1,0 +1,94 @@
+// The collectives of shardway/collectives.h on lists: see python/shardway/_C.pyi.
+#include <torch/csrc/utils/pybind.h>
+
+#include "arguments.h"
+#include "bindings.h"
+#include "call.h"
+#include "ops/arguments.h"
+#include "ops/header.h"
+#include "ops/start.h"
+
+namespace shardway::python {
+namespace {
+
+std::vector<at::Tensor> read_tensors(const py::handle& xs) {
+  std::vector<at::Tensor> tensors;
+  for (const py::handle& x : py::reinterpret_borrow<py::sequence>(xs))
+    tensors.push_back(read_tensor(c10::str("x[", tensors.size(), "]").c_str(), x));
+  return tensors;
+}
+
+std::optional<std::vector<Sizes>> read_size_lists(const py::handle& value) {
+  if (value.is_none()) return std::nullopt;
+  if (!py::isinstance<py::sequence>(value))
+    throw BadArgument("sizes is no list with the sizes of each tensor");
+  std::vector<Sizes> lists;
+  for (const py::handle& sizes : py::reinterpret_borrow<py::sequence>(value)) {
+    const std::string name = c10::str("sizes[", lists.size(), "]");
+    const auto read = read_sizes(name.c_str(), sizes);
+    if (!read) throw BadArgument(name + " is None");
+    lists.push_back(*read);
+  }
+  return lists;
+}
+
+void check_no_out(const py::handle& out) {
+  if (!out.is_none()) throw BadArgument("out is given, but x is a list, whose results are new tensors");
+}
+
+py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py::object& sizes,
+                           const py::object& grad, const py::object& out, const py::object& group,
+                           bool async_op) {
+  std::vector<at::Tensor> tensors;
+  AllGatherListOptions options;
+  const Group members = read_group(group);
+  return run(
+      members, async_op,
+      [&](const Group& g) {
+        check_no_out(out);
+        tensors = read_tensors(xs);
+        options = {.dim = read_integer("dim", dim),
+                   .sizes = read_size_lists(sizes),
+                   .grad = read_grad(grad),
+                   .group = g};
+      },
+      [&] {
+        const Progress progress = async_op ? Progress::by_itself : Progress::by_caller;
+        return start_all_gather_v(tensors, options, progress);
+      },
+      [&](const std::string& problem) { fail_list_together(Collective::all_gather_v, problem, members); });
+}
+
+py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, const py::object& dim,
+                               const py::object& op, const py::object& out, const py::object& group,
+                               bool async_op) {
+  std::vector<at::Tensor> tensors;
+  ReduceScatterListOptions options;
+  const Group members = read_group(group);
+  return run(
+      members, async_op,
+      [&](const Group& g) {
+        check_no_out(out);
+        tensors = read_tensors(xs);
+        options = {
+            .sizes = read_size_lists(sizes), .dim = read_integer("dim", dim), .op = read_op(op), .group = g};
+      },
+      [&] {
+        const Progress progress = async_op ? Progress::by_itself : Progress::by_caller;
+        return start_reduce_scatter_v(tensors, options, progress);
+      },
+      [&](const std::string& problem) {
+        fail_list_together(Collective::reduce_scatter_v, problem, members);
+      });
+}
+
+}  // namespace
+
+void bind_lists(py::module_& module) {
+  bind_handle<RaggedList>(module, "RaggedListHandle");
+  bind_handle<std::vector<at::Tensor>>(module, "TensorListHandle");
+  module.def("all_gather_v_list", &all_gather_v_of);
+  module.def("reduce_scatter_v_list", &reduce_scatter_v_of);
+}
+
+}  // namespace shardway::python
