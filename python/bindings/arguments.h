@@ -24,7 +24,8 @@ Op read_op(const py::handle& value);
 // None is no group.
 Group read_group(const py::handle& value);
 
-// A group as a caller may name it, with its global ranks: the process group, and what the library makes of it.
+// A group as a caller may name it, with its global ranks: the process group, and what the library makes of
+// it.
 struct ReadGroup {
   py::object object;
   Group group;

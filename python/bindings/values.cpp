@@ -9,6 +9,11 @@ namespace {
   throw std::invalid_argument(what + "=" + text_of(value) + " is no " + why);
 }
 
+Placement read_placement(const py::handle& value) {
+  if (py::isinstance<Placement>(value)) return value.cast<Placement>();
+  return dtensor("placement_of")(value).cast<Placement>();
+}
+
 std::string at(const std::string& what, size_t index) { return what + "[" + std::to_string(index) + "]"; }
 
 }  // namespace
@@ -75,11 +80,6 @@ py::object dtensor(const char* function) { return py::module_::import("shardway.
 Mesh read_mesh(const py::handle& value) {
   if (py::isinstance<Mesh>(value)) return value.cast<Mesh>();
   return dtensor("mesh_of")(value).cast<Mesh>();
-}
-
-static Placement read_placement(const py::handle& value) {
-  if (py::isinstance<Placement>(value)) return value.cast<Placement>();
-  return dtensor("placement_of")(value).cast<Placement>();
 }
 
 // Shard dims that count from the end are counted from the front.

@@ -43,7 +43,7 @@ struct RedistributeFunction : torch::autograd::Function<RedistributeFunction> {
 at::Tensor run_backward(const at::Tensor& grad, const Adjoint& adjoint) {
   const Way& way = *adjoint.way;
   if (way.stages.empty() && adjoint.divisor == 1) return grad;
-  const at::Tensor out = [&] {
+  at::Tensor out = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const Group& group = adjoint.options.place->group;
     const at::Tensor landed = named("redistribute", [&] { return walk(way, materialized(grad), {}, group); });

@@ -52,7 +52,7 @@ Told hear_from(int64_t src, const at::Tensor& tensor, const std::string& target,
     dtype_of(tensor.scalar_type());
     call.x = tensor;
   });
-  const std::string words = c10::str("src: ", src, "\ntarget: ", target);
+  std::string words = c10::str("src: ", src, "\ntarget: ", target);
   call.hash = CallHash{hash_of(words)};
   call.words = [&] { return words; };
   if (!group.distributed()) {

@@ -89,8 +89,7 @@ Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request)
   return {.collective = Collective::redistribute,
           .x = tensor.local(),
           .wanted = request.way->wanted,
-          .hash = CallHash{from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()},
-          .words = [&] { return words_of(from, to, request, *tensor.place()); }};
+          .hash = CallHash{from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()}};
 }
 
 // What a rank knows of the others before the first step.
@@ -129,7 +128,7 @@ at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType de
                    at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
 }
 
-MeshTensor result_of(const MeshTensor& tensor, const Way& way, at::Tensor out) {
+MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor& out) {
   const bool is_inside = way.plan->to.mesh().position_of(tensor.rank()).has_value();
   const std::shared_ptr<const Layout> layout(way.plan, &way.plan->to);
   if (is_inside) return {out, out, layout, tensor.place()};
@@ -172,6 +171,7 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   }
   Call call{.collective = Collective::redistribute, .problem = problem};
   if (problem.empty()) call = call_of(tensor, *to, request);
+  call.words = [&] { return words_of(tensor.layout(), *to, request, *tensor.place()); };
   return moved(tensor, request, settle(call, request, tensor), options);
 }
 

@@ -18,11 +18,12 @@ namespace shardway {
 struct Way {
   std::shared_ptr<const Plan> plan = nullptr;
   std::vector<Stage> stages = {};
-  uint64_t hash = 0;  // of the plan and of the group's numbering
-  std::optional<Op> combines =
-      std::nullopt;  // how addends are combined, if any are; avg where they are divided
-  int64_t divisor = 1;
+  uint64_t hash = 0;                // of the plan and of the group's numbering
   Wanted wanted = Wanted::nothing;  // of the input, in the first step
+
+  // How addends are combined, if any are: avg where they are divided, by this.
+  std::optional<Op> combines = std::nullopt;
+  int64_t divisor = 1;
 };
 
 bool communicates(const Way& way);
