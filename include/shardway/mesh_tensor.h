@@ -37,8 +37,8 @@ class MeshTensor {
   // others have a gradient, since backward is a collective that every rank of the group runs.
   const at::Tensor& anchor() const { return anchor_; }
 
-  // Runs backward from the anchor with the gradient of the local tensor, ones where none is given. Nothing to do
-  // on a rank without an anchor.
+  // Runs backward from the anchor with the gradient of the local tensor, ones where none is given. Nothing to
+  // do on a rank without an anchor.
   void backward(const std::optional<at::Tensor>& gradient = std::nullopt) const;
 
   // Who takes part, as all tensors that come of one another share it.

@@ -28,7 +28,8 @@ Group read_group(const py::handle& value);
 // With the global ranks of its ranks; None where they are 0, 1, …
 Group read_group(const py::handle& value, const py::handle& global_ranks);
 
-// A group as a caller may name it, with its global ranks: the process group, and what the library makes of it.
+// A group as a caller may name it, with its global ranks: the process group, and what the library makes of
+// it.
 struct ReadGroup {
   py::object object;
   Group group;

@@ -128,7 +128,7 @@ at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType de
                    at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
 }
 
-MeshTensor result_of(const MeshTensor& tensor, const Way& way, at::Tensor out) {
+MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor& out) {
   const bool is_inside = way.plan->to.mesh().position_of(tensor.rank()).has_value();
   const std::shared_ptr<const Layout> layout(way.plan, &way.plan->to);
   if (is_inside) return {out, out, layout, tensor.place()};
