@@ -99,7 +99,7 @@ ExitCode answer(const CLI::App& program, const std::string& shell) {
   } else {
     throw std::invalid_argument("'" + shell + "' is no shell that it knows; it is bash, zsh or fish");
   }
-  return kYes;
+  return ExitCode::yes;
 }
 
 }  // namespace

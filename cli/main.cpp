@@ -45,22 +45,22 @@ std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, c
   return called + ": " + text + "; see " + called + " --help";
 }
 
-int complain(const std::string& sentence, ExitCode code) {
+ExitCode complain(const std::string& sentence, ExitCode code) {
   std::fprintf(stderr, "%s\n", sentence.c_str());
   return code;
 }
 
-int answer_of(const std::string& program, const Answer& answer) {
+ExitCode answer_of(const std::string& program, const Answer& answer) {
   try {
     return answer();
   } catch (const Refusal& no) {
-    return complain(program + ": " + no.what(), kNo);
+    return complain(program + ": " + no.what(), ExitCode::no);
   } catch (const std::exception& mistake) {
-    return complain(program + ": " + mistake.what(), kMistake);
+    return complain(program + ": " + mistake.what(), ExitCode::mistake);
   }
 }
 
-int run(int argc, char** argv) {
+ExitCode run(int argc, char** argv) {
   CLI::App program("Plans how sharded tensors move between ranks.", "shardway");
   program.set_version_flag("--version", "shardway " SHARDWAY_VERSION, "print the version");
   program.set_help_flag("-h,--help", "print this help");
@@ -79,9 +79,10 @@ int run(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return program.exit(asked);
+    program.exit(asked);
+    return ExitCode::yes;
   } catch (const CLI::ParseError& error) {
-    return complain(sentence_of(error, program, called()), kMistake);
+    return complain(sentence_of(error, program, called()), ExitCode::mistake);
   }
   return answer_of(called(), answers.at(program.get_subcommands().front()->get_name()));
 }
@@ -89,4 +90,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace shardway::cli
 
-int main(int argc, char** argv) { return shardway::cli::run(argc, argv); }
+int main(int argc, char** argv) { return static_cast<int>(shardway::cli::run(argc, argv)); }

@@ -98,9 +98,10 @@ ShardOrder order_from(const Cursor& cursor, const std::vector<Placement>& placem
       if (number < 0 || number >= static_cast<int64_t>(splitters.size()) ||
           order[dim][static_cast<size_t>(number)] >= 0) {
         const std::string shard = "S" + std::to_string(dim);
-        cursor.refuse_at(place.column, "has no place of its own; the " + std::to_string(splitters.size()) +
-                                           " that split dim " + std::to_string(dim) + " are " + shard +
-                                           ".0, the outermost, then " + shard + ".1 and so on");
+        std::string why = "has no place of its own; the " + std::to_string(splitters.size());
+        why.append(" that split dim " + std::to_string(dim) + " are ")
+            .append(shard + ".0, the outermost, then ");
+        cursor.refuse_at(place.column, why.append(shard + ".1 and so on"));
       }
       order[dim][static_cast<size_t>(number)] = static_cast<int64_t>(splitters[i]);
     }

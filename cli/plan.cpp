@@ -45,7 +45,7 @@ ExitCode print_price(const PlanCall& call, const PlanQuestion& question) {
     std::snprintf(text, sizeof text, "%.9f us by the rules ", cost_us);
     print(text + call.rules + ", which have prices and no plans\n");
   }
-  return kYes;
+  return ExitCode::yes;
 }
 
 ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
@@ -54,7 +54,7 @@ ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
   print(call.wants_json
             ? sweep_json(*question.sweep, rows) + "\n"
             : sweep_text(question.from, question.to, *question.sweep, rows, terminal_of_stdout()));
-  return kYes;
+  return ExitCode::yes;
 }
 
 ExitCode answer(const PlanCall& call) {
@@ -72,7 +72,7 @@ ExitCode answer(const PlanCall& call) {
     print(plan_text(*best, terminal_of_stdout()) +
           (call.html.empty() ? "" : "the page is " + call.html + "\n"));
   }
-  return kYes;
+  return ExitCode::yes;
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ class App;
 
 namespace shardway::cli {
 
-enum ExitCode { kYes = 0, kNo = 1, kMistake = 2 };
+enum class ExitCode { yes = 0, no = 1, mistake = 2 };
 
 // The call is right, and the answer to it is no.
 class Refusal : public std::runtime_error {

@@ -185,7 +185,7 @@ bool gives_the_costs(const Plan& plan, const std::vector<StepScene>& scenes, boo
 std::vector<int64_t> some_tiles_of(const std::vector<int64_t>& ranks, const Tiling& tiling) {
   std::set<int64_t> tiles;
   for (const int64_t rank : ranks) tiles.insert(tiling.tile_of_rank[static_cast<size_t>(rank)]);
-  const std::vector<int64_t> all(tiles.begin(), tiles.end());
+  std::vector<int64_t> all(tiles.begin(), tiles.end());
   if (all.size() <= kMostHolders) return all;
   std::vector<int64_t> some;
   for (size_t i = 0; i < kMostHolders; ++i) some.push_back(all[i * (all.size() - 1) / (kMostHolders - 1)]);
