@@ -6,6 +6,7 @@
 #include "shardway/group.h"
 #include "shardway/layout.h"
 #include "shardway/memory.h"
+#include "shardway/mesh_collectives.h"
 #include "shardway/mesh_tensor.h"
 #include "shardway/nn.h"
 #include "shardway/plan.h"

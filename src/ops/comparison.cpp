@@ -171,6 +171,12 @@ bool is_ragged(Collective collective) {
          collective == Collective::all_to_all_v;
 }
 
+// Of tensors that lie on a mesh: some ranks may have none.
+bool spans_a_mesh(Collective collective) {
+  return collective == Collective::redistribute || collective == Collective::shard_dim_alltoall ||
+         collective == Collective::mesh_scatter || collective == Collective::mesh_broadcast;
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> lines;
@@ -196,7 +202,7 @@ void compare(const at::Tensor& blocks) {
   check_collectives(blocks);
   check_problems(blocks);
   const auto collective = static_cast<Collective>(Block(blocks, 0).header().collective);
-  if (collective == Collective::redistribute) compare_devices(blocks);
+  if (spans_a_mesh(collective)) compare_devices(blocks);
   if (is_ragged(collective)) {
     for (int64_t rank = 1; rank < blocks.size(0); ++rank) compare_with_first(blocks, rank);
   }
