@@ -37,7 +37,25 @@ def test_expert_exchange_gives_outputs_and_gradients_of_one_process(ranks: int) 
     assert output.endswith("ok: the exchange gives the outputs and gradients of one process\n")
 
 
-@pytest.mark.parametrize("example", ["contrastive", "expert_exchange"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_tensor_parallel_gives_loss_and_gradients_of_one_process(ranks: int) -> None:
+    output = run("examples/tensor_parallel.py", "-n", str(ranks))
+    assert output.startswith(f"{ranks} ranks, hidden columns per rank [")
+    assert output.endswith("ok: loss and gradients are those of one process\n")
+
+
+def test_tensor_parallel_works_with_more_ranks_than_columns() -> None:
+    output = run("examples/tensor_parallel.py", "-n", "3", "--hidden", "2")
+    assert "hidden columns per rank [1, 1, 0]" in output
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_weights_arrive_whole_on_the_inference_mesh(ranks: int) -> None:
+    output = run("examples/weights_to_inference.py", "-n", str(ranks))
+    assert f"ok: the logits on ranks {list(range(ranks // 2, ranks))} are those of one process" in output
+
+
+@pytest.mark.parametrize("example", ["contrastive", "expert_exchange", "tensor_parallel", "weights_to_inference"])
 def test_example_joins_the_ranks_of_torchrun(example: str) -> None:
     output = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"examples/{example}.py")
     assert "2 ranks" in output
