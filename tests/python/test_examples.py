@@ -94,3 +94,27 @@ def test_bench_ragged_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
     assert all(row.keys() >= {"op", "contender", "ranks", "shape", "bytes", "us", "spread"} for row in found["rows"])
     assert len(found["claims"]) == done.stdout.count("\n  met ") + done.stdout.count("\n  MISSED ")
     assert (tmp_path / "ragged.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_redistribute_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = ["--quick", "--seconds=0.05", "--most-rows=64", "--ranks", "2", "--output", str(tmp_path)]
+    command = [sys.executable, "-m", "bench.redistribute", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode in (0, 1), done.stderr  # 1: a claim was missed, which so short a run does not tell
+    found = json.loads((tmp_path / "redistribute.json").read_text())
+    contenders = {row["contender"] for row in found["rows"] if row["op"] == "S0→S1"}
+    assert contenders == {
+        "shardway",
+        "shardway, tensors in shared memory",
+        "shardway on gloo",
+        "DTensor on gloo",
+        "plain copy",
+    }
+    assert {row["op"] for row in found["rows"]} == {"S0→S1", "S0→R", "P→S0", "P→R", "R→S0", "ragged→even"}
+    assert all(row.keys() >= {"op", "contender", "ranks", "shape", "bytes", "us", "spread"} for row in found["rows"])
+    assert {(peak["op"], peak["contender"]) for peak in found["peaks"]} == {
+        (op, contender) for op in ("S0,S1→S1,S0", "S0,S0,S0→S1,S1,S1") for contender in ("shardway", "shardway on gloo")
+    }
+    assert len(found["claims"]) == done.stdout.count("\n  met ") + done.stdout.count("\n  MISSED ")
+    assert (tmp_path / "redistribute.png").read_bytes().startswith(b"\x89PNG")
