@@ -1,8 +1,8 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test soak golden gallery fuzz lint format wheel bench-ragged bench-overhead bench-plan bench-shm \
-	clean library everything
+.PHONY: help demo test soak golden gallery fuzz lint format wheel bench-ragged bench-overhead bench-plan \
+	bench-redistribute bench-shm clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -13,7 +13,7 @@ export CCACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ccache
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 demo: library  ## build the library and show what it does
 	@$(PYTHON) examples/demo.py
@@ -71,6 +71,10 @@ bench-plan: library  ## compare the planner with DTensor's
 	@scripts/configure -DSHARDWAY_BENCH=ON
 	@cmake --build $(BUILD) --target large_mesh
 	@$(PYTHON) -m bench.plan
+
+bench-redistribute: library  ## compare redistribute with DTensor's and a plain copy
+	@scripts/setup test
+	@$(PYTHON) -m bench.redistribute
 
 bench-shm: library  ## compare shared memory with Open MPI, MPICH, gloo and a plain copy
 	@scripts/setup bench

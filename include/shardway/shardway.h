@@ -8,6 +8,7 @@
 #include "shardway/kept_memory.h"
 #include "shardway/layout.h"
 #include "shardway/memory.h"
+#include "shardway/mesh_collectives.h"
 #include "shardway/mesh_tensor.h"
 #include "shardway/nn.h"
 #include "shardway/page.h"

@@ -10,6 +10,7 @@ void bind_collectives(pybind11::module_& module);
 void bind_layout(pybind11::module_& module);
 void bind_lists(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
+void bind_mesh_collectives(pybind11::module_& module);
 void bind_mesh_tensor(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 void bind_rooted(pybind11::module_& module);

@@ -11,5 +11,6 @@ PYBIND11_MODULE(_C, module) {
   shardway::python::bind_topology(module);
   shardway::python::bind_plan(module);
   shardway::python::bind_collective_utils(module);
+  shardway::python::bind_mesh_collectives(module);
   shardway::python::bind_mesh_tensor(module);
 }

@@ -4,7 +4,7 @@ from typing import Literal, NoReturn, TypeAlias, overload
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, Work
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
@@ -446,6 +446,35 @@ def distribute(
     src: int | None,
     group: GroupLike,
 ) -> MeshTensor: ...
+@overload
+def shard_dim_alltoall(
+    input: Tensor | None,
+    gather_dim: int,
+    shard_dim: int,
+    mesh: Mesh,
+    mesh_dim: int,
+    group: GroupLike,
+    async_op: Literal[False],
+) -> Tensor: ...
+@overload
+def shard_dim_alltoall(
+    input: Tensor | None, gather_dim: int, shard_dim: int, mesh: Mesh, mesh_dim: int, group: GroupLike, async_op: bool
+) -> Tensor | TensorHandle: ...
+def mesh_scatter(
+    output: Tensor | None,
+    scatter_list: Sequence[Tensor] | None,
+    mesh: Mesh,
+    mesh_dim: int,
+    async_op: bool,
+    group_src: int,
+    group: GroupLike,
+) -> Work | None: ...
+def mesh_broadcast(
+    tensor: Tensor | None, mesh: Mesh, mesh_dim: int, async_op: bool, group_src: int, group: GroupLike
+) -> Work | None: ...
+def pad_tensor(tensor: Tensor, pad_dim: int, pad_size: int) -> Tensor: ...
+def unpad_tensor(tensor: Tensor, pad_dim: int, pad_size: int) -> Tensor: ...
+def fill_empty_tensor_to_shards(shards: Sequence[Tensor], shard_dim: int, num_empty_tensors: int) -> list[Tensor]: ...
 
 class MeshTopoInfo:
     """Per mesh dim its ranks, GiB/s and latency in microseconds."""

@@ -200,10 +200,16 @@ void compare_devices(const at::Tensor& blocks) {
   }
 }
 
+// Of tensors that lie on a mesh: some ranks may have none.
+bool spans_a_mesh(Collective collective) {
+  return collective == Collective::redistribute || collective == Collective::shard_dim_alltoall ||
+         collective == Collective::mesh_scatter || collective == Collective::mesh_broadcast;
+}
+
 // Whether every rank brings a tensor, and all but its size along the dim is alike.
 bool brings_alike(Collective collective) {
-  return collective != Collective::gather_sizes && collective != Collective::redistribute &&
-         collective != Collective::distribute;
+  return collective != Collective::gather_sizes && collective != Collective::distribute &&
+         !spans_a_mesh(collective);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -232,7 +238,7 @@ void compare(const at::Tensor& blocks) {
   compare_roots(blocks);
   check_problems(blocks);
   const auto collective = static_cast<Collective>(Block(blocks, 0).header().collective);
-  if (collective == Collective::redistribute) compare_devices(blocks);
+  if (spans_a_mesh(collective)) compare_devices(blocks);
   if (collective == Collective::scatter_v) return compare_dims_with_root(blocks);
   if (brings_alike(collective)) {
     for (int64_t rank = 1; rank < blocks.size(0); ++rank) compare_with_first(blocks, rank);

@@ -15,13 +15,6 @@ std::string text_of(const Mesh& mesh, const std::vector<Placement>& placements) 
   return text;
 }
 
-// The same on every host.
-uint64_t hash_of(const std::string& text) {
-  uint64_t hash = 14695981039346656037U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return hash;
-}
-
 std::vector<Placement> replicas(const Mesh& mesh) {
   return std::vector<Placement>(mesh.shape().size(), replicate());
 }
@@ -53,7 +46,7 @@ Told hear_from(int64_t src, const at::Tensor& tensor, const std::string& target,
     call.x = tensor;
   });
   std::string words = c10::str("src: ", src, "\ntarget: ", target);
-  call.hash = CallHash{hash_of(words)};
+  call.hash = hash_of(words);
   call.words = [&] { return words; };
   if (!group.distributed()) {
     if (!call.problem.empty()) raise("distribute", call.problem, src);

@@ -131,10 +131,17 @@ at::Tensor gathered(const char* name, const at::Tensor& mine, const Group& group
 }  // namespace
 
 const char* name_of(Collective collective) {
-  constexpr std::array kNames = {"all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_sizes",
-                                 "redistribute", "distribute",       "all_reduce",   "broadcast",
-                                 "gather_v",     "scatter_v"};
+  constexpr std::array kNames = {"all_gather_v",  "reduce_scatter_v", "all_to_all_v",       "gather_sizes",
+                                 "redistribute",  "distribute",       "all_reduce",         "broadcast",
+                                 "gather_v",      "scatter_v",        "shard_dim_alltoall", "mesh_scatter",
+                                 "mesh_broadcast"};
   return kNames.at(static_cast<size_t>(collective));
+}
+
+CallHash hash_of(const std::string& words) {
+  uint64_t hash = 14695981039346656037U;
+  for (const char c : words) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return {hash, 0};
 }
 
 bool Call::requires_grad() const { return x.defined() && x.requires_grad() && at::GradMode::is_enabled(); }
@@ -173,6 +180,8 @@ void fail_together(Collective collective, const std::string& problem, const Grou
 
 Agreement::Agreement(Group group, at::Tensor blocks) : group_(std::move(group)), blocks_(std::move(blocks)) {}
 
+int64_t Agreement::dim_on(int64_t rank) const { return Block(blocks_, rank).header().dim; }
+
 int64_t Agreement::size_along_dim(int64_t rank) const {
   const Block block(blocks_, rank);
   return block.header().shape[block.header().dim];
@@ -205,6 +214,11 @@ Sizes Agreement::shape_on(int64_t rank) const {
 
 Sizes Agreement::send_sizes(int64_t rank) const {
   const int64_t* sizes = Block(blocks_, rank).sizes();
+  return {sizes, sizes + group_.size()};
+}
+
+Sizes Agreement::recv_sizes(int64_t rank) const {
+  const int64_t* sizes = Block(blocks_, rank).recv_sizes();
   return {sizes, sizes + group_.size()};
 }
 

@@ -29,12 +29,17 @@ enum class Collective : uint8_t {
   broadcast,
   gather_v,
   scatter_v,
+  shard_dim_alltoall,
+  mesh_scatter,
+  mesh_broadcast
 };
 
 const char* name_of(Collective collective);
 
-// Of what all ranks must say alike in a redistribute: its layouts, and the way between them.
+// Of what all ranks must say alike: layouts and the way between them, a mesh.
 using CallHash = std::array<uint64_t, 2>;
+
+CallHash hash_of(const std::string& words);  // the same on every host
 
 // What the other ranks need of a rank's tensor in the first exchange of it.
 enum class Wanted : uint8_t { nothing, parts, whole };
@@ -48,10 +53,10 @@ struct Call {
   Op op = Op::sum;
   Grad grad = Grad::sum;
   Sizes sizes = {};                             // as given; what this rank sends, for all_to_all_v
-  Sizes recv_sizes = {};                        // as given; all_to_all_v only
+  Sizes recv_sizes = {};                        // as given; all_to_all_v and mesh_scatter
   int64_t out_size = -1;                        // extent of the caller's out along dim; -1 without
-  Wanted wanted = Wanted::nothing;              // redistribute only
-  std::optional<CallHash> hash = std::nullopt;  // redistribute and distribute
+  Wanted wanted = Wanted::nothing;              // redistribute and the collectives of meshes
+  std::optional<CallHash> hash = std::nullopt;  // of what is not compared otherwise
   std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
   std::string problem = {};                     // why the arguments cannot be; then only `collective` counts
 
@@ -63,6 +68,7 @@ class Agreement {
  public:
   Agreement(Group group, at::Tensor blocks);
 
+  int64_t dim_on(int64_t rank) const;
   int64_t size_along_dim(int64_t rank) const;
   int64_t out_size(int64_t rank) const;
   std::optional<c10::DeviceType> device() const;  // of the ranks that have a tensor
@@ -71,6 +77,7 @@ class Agreement {
   c10::DeviceType device_on(int64_t rank) const;
   Sizes shape_on(int64_t rank) const;
   Sizes send_sizes(int64_t rank) const;  // of all_to_all_v and of the root of scatter_v
+  Sizes recv_sizes(int64_t rank) const;  // as given
   bool any_requires_grad() const;
 
   // The inputs that came in the blocks; empty when none did.

@@ -37,7 +37,25 @@ def test_expert_exchange_gives_outputs_and_gradients_of_one_process(ranks: int) 
     assert output.endswith("ok: the exchange gives the outputs and gradients of one process\n")
 
 
-@pytest.mark.parametrize("example", ["contrastive", "expert_exchange"])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_tensor_parallel_gives_loss_and_gradients_of_one_process(ranks: int) -> None:
+    output = run("examples/tensor_parallel.py", "-n", str(ranks))
+    assert output.startswith(f"{ranks} ranks, hidden columns per rank [")
+    assert output.endswith("ok: loss and gradients are those of one process\n")
+
+
+def test_tensor_parallel_works_with_more_ranks_than_columns() -> None:
+    output = run("examples/tensor_parallel.py", "-n", "3", "--hidden", "2")
+    assert "hidden columns per rank [1, 1, 0]" in output
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_weights_arrive_whole_on_the_inference_mesh(ranks: int) -> None:
+    output = run("examples/weights_to_inference.py", "-n", str(ranks))
+    assert f"ok: the logits on ranks {list(range(ranks // 2, ranks))} are those of one process" in output
+
+
+@pytest.mark.parametrize("example", ["contrastive", "expert_exchange", "tensor_parallel", "weights_to_inference"])
 def test_example_joins_the_ranks_of_torchrun(example: str) -> None:
     output = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"examples/{example}.py")
     assert "2 ranks" in output
@@ -76,3 +94,27 @@ def test_bench_ragged_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
     assert all(row.keys() >= {"op", "contender", "ranks", "shape", "bytes", "us", "spread"} for row in found["rows"])
     assert len(found["claims"]) == done.stdout.count("\n  met ") + done.stdout.count("\n  MISSED ")
     assert (tmp_path / "ragged.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_redistribute_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = ["--quick", "--seconds=0.05", "--most-rows=64", "--ranks", "2", "--output", str(tmp_path)]
+    command = [sys.executable, "-m", "bench.redistribute", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode in (0, 1), done.stderr  # 1: a claim was missed, which so short a run does not tell
+    found = json.loads((tmp_path / "redistribute.json").read_text())
+    contenders = {row["contender"] for row in found["rows"] if row["op"] == "S0→S1"}
+    assert contenders == {
+        "shardway",
+        "shardway, tensors in shared memory",
+        "shardway on gloo",
+        "DTensor on gloo",
+        "plain copy",
+    }
+    assert {row["op"] for row in found["rows"]} == {"S0→S1", "S0→R", "P→S0", "P→R", "R→S0", "ragged→even"}
+    assert all(row.keys() >= {"op", "contender", "ranks", "shape", "bytes", "us", "spread"} for row in found["rows"])
+    assert {(peak["op"], peak["contender"]) for peak in found["peaks"]} == {
+        (op, contender) for op in ("S0,S1→S1,S0", "S0,S0,S0→S1,S1,S1") for contender in ("shardway", "shardway on gloo")
+    }
+    assert len(found["claims"]) == done.stdout.count("\n  met ") + done.stdout.count("\n  MISSED ")
+    assert (tmp_path / "redistribute.png").read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,9 @@
-"""In place of `torch.distributed.tensor._collective_utils`, the cost functions: the prices of torch 2.13.
+"""In place of `torch.distributed.tensor._collective_utils`: its collectives, its padding, the prices of torch 2.13.
 
-They take torch's DeviceMesh and DTensorSpec, and our Mesh and Layout.
+They take torch's DeviceMesh and DTensorSpec, and our Mesh and Layout. A collective runs along one mesh dim, each row
+of ranks by itself. On a DeviceMesh it spans that dim's process group. On a Mesh, which has none, it spans `group`, the
+default one unless given: every rank of it calls, those outside the mesh with None. Ranks that do not fit together, and
+one rank's bad argument, are the same ValueError on all of them.
 """
 
 from __future__ import annotations
@@ -8,13 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
+import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
 
 from shardway import _C
-from shardway._C import Layout, Mesh, Topology
+from shardway._C import Layout, Mesh, TensorHandle, Topology
 from shardway._dtensor import layout_of, mesh_of
+from shardway._groups import GroupLike, resolve_group
 
 if TYPE_CHECKING:
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
@@ -23,12 +29,133 @@ __all__ = [
     "MeshTopoInfo",
     "allgather_cost",
     "allreduce_cost",
+    "fill_empty_tensor_to_shards",
+    "mesh_broadcast",
+    "mesh_scatter",
+    "pad_tensor",
     "redistribute_cost",
     "reduce_scatter_cost",
+    "shard_dim_alltoall",
     "spec_to_bytes",
+    "unpad_tensor",
 ]
 
 Spec: TypeAlias = "Layout | DTensorSpec"
+
+
+@overload
+def shard_dim_alltoall(
+    input: Tensor,
+    gather_dim: int,
+    shard_dim: int,
+    mesh: DeviceMesh | Mesh,
+    mesh_dim: int | str,
+    *,
+    async_op: Literal[False] = False,
+    group: GroupLike = None,
+) -> Tensor: ...
+@overload
+def shard_dim_alltoall(
+    input: Tensor,
+    gather_dim: int,
+    shard_dim: int,
+    mesh: DeviceMesh | Mesh,
+    mesh_dim: int | str,
+    *,
+    async_op: Literal[True],
+    group: GroupLike = None,
+) -> TensorHandle: ...
+def shard_dim_alltoall(
+    input: Tensor,
+    gather_dim: int,
+    shard_dim: int,
+    mesh: DeviceMesh | Mesh,
+    mesh_dim: int | str,
+    *,
+    async_op: bool = False,
+    group: GroupLike = None,
+) -> Tensor | TensorHandle:
+    """What lies in parts along `gather_dim`, of any size per rank, in parts along `shard_dim` instead, as torch.chunk
+    cuts. A real all-to-all on every backend; differentiable. A meta tensor communicates nothing and takes the other
+    ranks' sizes to be its own."""
+    row = _row(mesh, mesh_dim, group, "shard_dim_alltoall")
+    return _C.shard_dim_alltoall(input, gather_dim, shard_dim, row.mesh, row.mesh_dim, row.group, async_op)
+
+
+def mesh_scatter(
+    output: Tensor,
+    scatter_list: list[Tensor] | None,
+    mesh: DeviceMesh | Mesh,
+    mesh_dim: int | str = 0,
+    async_op: bool = False,
+    *,
+    group_src: int = 0,
+    group: GroupLike = None,
+) -> dist.Work | None:
+    """Fills every rank's `output` with its tensor of the list that the source has, the first rank along the mesh dim.
+    Sizes may differ between the ranks. Nothing is done with meta tensors."""
+    row = _row(mesh, mesh_dim, group, "mesh_scatter")
+    return _C.mesh_scatter(output, scatter_list, row.mesh, row.mesh_dim, async_op, group_src, row.group)
+
+
+def mesh_broadcast(
+    tensor: Tensor,
+    mesh: DeviceMesh | Mesh,
+    mesh_dim: int | str = 0,
+    async_op: bool = False,
+    *,
+    group_src: int = 0,
+    group: GroupLike = None,
+) -> dist.Work | None:
+    """Fills every rank's `tensor` with that of the source, the first rank along the mesh dim. Nothing is done with
+    meta tensors."""
+    row = _row(mesh, mesh_dim, group, "mesh_broadcast")
+    return _C.mesh_broadcast(tensor, row.mesh, row.mesh_dim, async_op, group_src, row.group)
+
+
+def pad_tensor(tensor: Tensor, pad_dim: int, pad_size: int) -> Tensor:
+    """With `pad_size` zeros at the end of `pad_dim`; the tensor itself where there are none."""
+    return _C.pad_tensor(tensor, pad_dim, pad_size)
+
+
+def unpad_tensor(tensor: Tensor, pad_dim: int, pad_size: int) -> Tensor:
+    """Without the last `pad_size` of `pad_dim`, as a view; the tensor itself where there are none."""
+    return _C.unpad_tensor(tensor, pad_dim, pad_size)
+
+
+def fill_empty_tensor_to_shards(shards: list[Tensor], shard_dim: int, num_empty_tensors: int) -> list[Tensor]:
+    """`shards` itself, grown by tensors like the first with length zero along `shard_dim`."""
+    shards.extend(_C.fill_empty_tensor_to_shards(shards, shard_dim, num_empty_tensors)[len(shards) :])
+    return shards
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Where a collective along one mesh dim runs."""
+
+    mesh: Mesh
+    mesh_dim: int
+    group: GroupLike
+
+
+def _row(mesh: DeviceMesh | Mesh, mesh_dim: int | str, group: GroupLike, op: str) -> _Row:
+    if isinstance(mesh, Mesh):
+        return _Row(mesh, _dim_of(mesh, mesh_dim, op), group)
+    if not isinstance(mesh, DeviceMesh):
+        raise ValueError(f"{op}: mesh={mesh!r} is no DeviceMesh and no Mesh")
+    if group is not None:
+        raise ValueError(f"{op}: group is given, but a DeviceMesh has the groups of its dims")
+    found = resolve_group((mesh, mesh_dim), op)
+    ranks = dist.get_process_group_ranks(found)
+    return _Row(Mesh((len(ranks),), ranks), 0, found)
+
+
+def _dim_of(mesh: Mesh, mesh_dim: int | str, op: str) -> int:
+    if not isinstance(mesh_dim, str):
+        return mesh_dim
+    if mesh_dim not in (mesh.names or ()):
+        raise ValueError(f"{op}: mesh_dim={mesh_dim!r} is none of {mesh.names}")
+    return (mesh.names or ()).index(mesh_dim)
 
 
 @dataclass
