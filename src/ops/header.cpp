@@ -197,8 +197,6 @@ std::optional<c10::DeviceType> Agreement::device() const {
   return std::nullopt;
 }
 
-int64_t Agreement::dim_on(int64_t rank) const { return Block(blocks_, rank).header().dim; }
-
 at::ScalarType Agreement::dtype_on(int64_t rank) const {
   return static_cast<at::ScalarType>(Block(blocks_, rank).header().dtype);
 }

@@ -72,7 +72,6 @@ class Agreement {
   int64_t size_along_dim(int64_t rank) const;
   int64_t out_size(int64_t rank) const;
   std::optional<c10::DeviceType> device() const;  // of the ranks that have a tensor
-  int64_t dim_on(int64_t rank) const;
   at::ScalarType dtype_on(int64_t rank) const;
   c10::DeviceType device_on(int64_t rank) const;
   Sizes shape_on(int64_t rank) const;
