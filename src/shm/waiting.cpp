@@ -88,12 +88,11 @@ Waiting::Patience::Patience(Waiting& waiting, std::vector<int64_t> peers, std::c
 
 void Waiting::Patience::give_core_away() { sched_yield(); }
 
-std::optional<PeerLost> Waiting::Patience::look_around(Clock::time_point now) {
+std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
   last_look_ = now;
   has_looked_ = true;
-  if (const auto ended = waiting_.find_end(peers_)) return waiting_.lose(*ended);
-  if (now - start_ > waiting_.options_.timeout)
-    return waiting_.lose({.how = End::timed_out, .rank = peers_.front()});
+  if (const auto ended = waiting_.find_end(peers_)) return ended;
+  if (now - start_ > waiting_.options_.timeout) return Ended{.how = End::timed_out, .rank = peers_.front()};
   return std::nullopt;
 }
 

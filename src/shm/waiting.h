@@ -92,9 +92,9 @@ class Waiting {
       }
       const auto now = Clock::now();
       if (now - last_look_ >= kLookEvery || !has_looked_) {
-        const std::optional<PeerLost> lost = look_around(now);
+        const std::optional<Ended> ended = look_around(now);
         if (ready()) return;  // what it waited for came before the end
-        if (lost) throw PeerLost(*lost);
+        if (ended) throw waiting_.lose(*ended);
       }
       if (now - start_ < kYieldFor) return;
       const uint32_t bell = fall_asleep();
@@ -104,7 +104,7 @@ class Waiting {
 
    private:
     static void give_core_away();
-    std::optional<PeerLost> look_around(Clock::time_point now);
+    std::optional<Ended> look_around(Clock::time_point now);
     uint32_t fall_asleep();
     void sleep(uint32_t bell);
     void wake_up();
