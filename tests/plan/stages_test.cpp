@@ -153,7 +153,9 @@ TEST(Stages, APlanThatIsNotWhatItSaysIsRefused) {
   const Layout rows = on_two_ranks({shard(0)});
   const Layout columns = on_two_ranks({shard(1)});
   const Layout whole = on_two_ranks({replicate()});
-  const auto stages = [](const Plan& plan, const Numbers& group) { stages_of(plan, GroupRanks(group), 0, 0); };
+  const auto stages = [](const Plan& plan, const Numbers& group) {
+    stages_of(plan, GroupRanks(group), 0, 0);
+  };
   Plan lying = *plan(rows, whole);
   lying.steps[0].kind = StepKind::slice;
   EXPECT_TRUE(refuses_with([&] { stages(lying, {0, 1}); }, "S0", "R", "slice", "others hold"));
