@@ -114,7 +114,7 @@ struct ListFunction : torch::autograd::Function<ListFunction> {
     Tensors outs;
   };
 
-  static variable_list forward(AutogradContext* ctx, const variable_list& xs, const Landed& landed,
+  static variable_list forward(AutogradContext* ctx, at::TensorList xs, const Landed& landed,
                                const c10::intrusive_ptr<SavedList>& saved) {
     (void)xs;
     ctx->saved_data["list"] = c10::IValue::make_capsule(saved);
@@ -157,7 +157,7 @@ void add_gradient(const Tensors& xs, Tensors& outs, const std::vector<Opened>& p
     saved->listing.tensors.push_back(own.tensors[i]);
     saved->sizes.push_back(sizes[i]);
   }
-  const variable_list results = ListFunction::apply(leaves, landed, saved);
+  const variable_list results = ListFunction::apply(at::TensorList(leaves), landed, saved);
   for (size_t k = 0; k < chosen.size(); ++k) outs[chosen[k]] = results[k];
 }
 

@@ -75,8 +75,8 @@ def test_a_list_is_reduced_as_each_by_itself(rank, size, transport, seed):
 def test_gradients_of_a_list_equal_those_of_one_process_of_second_order_too(rank, size, transport, seed):
     use(transport, size)
     draw = Draw(seed)
-    cut = [(2 * r) % 3 for r in range(size)]
-    parts = [draw.parts(shape, 0, cut) for shape in ((1,), (1, 3))]
+    cut = [(2 * r + 1) % 3 for r in range(size)]
+    parts = [draw.parts(shape, 0, cut) for shape in ((1, 2), (1, 3))]
     addends = [[draw.tensor((sum(cut), *rest)) for _ in range(size)] for rest in ((), (2,))]
 
     def gathered(inputs):
