@@ -1,8 +1,10 @@
 // A place in a text that is being read; what it refuses is named by its column, counted from 1.
 #pragma once
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 #include "cli/plan_text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <sstream>
 #include <vector>
 

@@ -3,37 +3,17 @@
 #include <map>
 #include <set>
 
-#include "page/frame.h"
-#include "page/traffic.h"
+#include "page/pieces.h"
 
 namespace shardway::page {
 namespace {
 
-constexpr int64_t kMostTiles = 64;
-constexpr size_t kMostMoves = 1600;
 constexpr size_t kMostCells = 4096;
 constexpr size_t kMostHolders = 12;
-
-int64_t bytes_of(const Box& box, const Layout& layout) { return box.volume() * item_bytes(layout.dtype()); }
 
 bool has_addends(const Layout& layout) {
   return std::any_of(layout.placements().begin(), layout.placements().end(),
                      [](const Placement& placement) { return placement.is_partial(); });
-}
-
-// The space that the boxes of each tile's ranks take.
-std::vector<std::optional<Rect>> spaces_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
-  std::vector<std::optional<Rect>> spaces;
-  for (const Tile& tile : tiling.tiles) {
-    std::optional<Rect>& space = spaces.emplace_back();
-    for (const int64_t rank : tile.ranks) {
-      const auto position = layout.mesh().position_of(rank);
-      if (!position) continue;
-      const Box box = layout.box_at(*position);
-      if (box.volume() > 0) space = space ? around(*space, frame.rect_of(box)) : frame.rect_of(box);
-    }
-  }
-  return spaces;
 }
 
 Json state_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
@@ -50,83 +30,6 @@ Json state_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
     holdings.push_back(std::move(held));
   }
   return {{"text", placements_text(layout)}, {"addends", has_addends(layout)}, {"tiles", holdings}};
-}
-
-// What one tile takes from another.
-struct Piece {
-  int64_t from = 0;
-  int64_t to = 0;
-  Rect rect = {};
-  int64_t bytes = 0;  // that its first rank takes
-  int64_t ranks = 1;  // that it takes them from
-};
-
-// One piece per pull of the tile's only rank.
-void add_pieces(const Traffic& traffic, int64_t to, const Tiling& tiling, const Step& step,
-                const Frame& frame, std::vector<Piece>& pieces) {
-  for (const Pull& pull : traffic.pulls) {
-    pieces.push_back({.from = tiling.tile_of_rank[static_cast<size_t>(pull.peer)],
-                      .to = to,
-                      .rect = frame.rect_of(pull.box),
-                      .bytes = bytes_of(pull.box, step.from)});
-  }
-}
-
-// Between tiles of several ranks: the space that a tile has before the step and another one after it, where
-// the first or the last rank of that one takes from it.
-class GroupedPieces {
- public:
-  GroupedPieces(const Step& step, const Tiling& tiling, const Frame& frame)
-      : step_(step),
-        tiling_(tiling),
-        before_(spaces_of(step.from, tiling, frame)),
-        after_(spaces_of(step.to, tiling, frame)) {}
-
-  void add(const Traffic& first, const Traffic& last, int64_t to, std::vector<Piece>& pieces) const {
-    std::map<int64_t, Piece> by_tile;
-    for (const Traffic* traffic : {&first, &last}) {
-      for (const Pull& pull : traffic->pulls) {
-        const int64_t from = tiling_.tile_of_rank[static_cast<size_t>(pull.peer)];
-        Piece& piece = by_tile.try_emplace(from, Piece{.from = from, .to = to, .ranks = 0}).first->second;
-        if (traffic == &last) continue;
-        piece.bytes += bytes_of(pull.box, step_.from);
-        ++piece.ranks;
-      }
-    }
-    for (auto& [from, piece] : by_tile) {
-      piece.rect = common(*before_[static_cast<size_t>(from)], *after_[static_cast<size_t>(to)]);
-      if (piece.rect[2] > 0 && piece.rect[3] > 0) pieces.push_back(piece);
-    }
-  }
-
- private:
-  const Step& step_;
-  const Tiling& tiling_;
-  std::vector<std::optional<Rect>> before_;
-  std::vector<std::optional<Rect>> after_;
-};
-
-struct StepScene {
-  std::vector<Piece> pieces = {};
-  std::vector<Traffic> traffic = {};  // of each tile's first rank
-};
-
-StepScene scene_of(const Step& step, const Tiling& tiling, const Frame& frame, const Topology& topology) {
-  StepScene scene;
-  const GroupedPieces grouped(step, tiling, frame);
-  for (size_t i = 0; i < tiling.tiles.size(); ++i) {
-    const Tile& tile = tiling.tiles[i];
-    Traffic traffic = traffic_of(step, tile.ranks.front(), topology);
-    if (tiling.is_grouped()) {
-      grouped.add(traffic, traffic_of(step, tile.ranks.back(), topology), static_cast<int64_t>(i),
-                  scene.pieces);
-    } else {
-      add_pieces(traffic, static_cast<int64_t>(i), tiling, step, frame, scene.pieces);
-    }
-    traffic.pulls.clear();
-    scene.traffic.push_back(std::move(traffic));
-  }
-  return scene;
 }
 
 std::string span_text(const Step& step) {
@@ -244,24 +147,6 @@ Json json_of(const Alternative& lost) {
   return {
       {"name", lost.name},   {"text", lost.text},     {"cost_us", lost.cost_us},      {"steps", lost.steps},
       {"bytes", lost.bytes}, {"reason", lost.reason}, {"peak_bytes", lost.peak_bytes}};
-}
-
-struct Stage {
-  Tiling tiling = {};
-  std::vector<StepScene> scenes = {};
-};
-
-// As many tiles as give few enough pieces to watch.
-Stage stage_of(const Plan& plan, const Frame& frame, const Topology& topology) {
-  for (int64_t most = kMostTiles;; most /= 2) {
-    Stage stage{.tiling = tiling_of(plan, most)};
-    size_t pieces = 0;
-    for (const Step& step : plan.steps) {
-      stage.scenes.push_back(scene_of(step, stage.tiling, frame, topology));
-      pieces = std::max(pieces, stage.scenes.back().pieces.size());
-    }
-    if (pieces <= kMostMoves || most <= kMostTiles / 8) return stage;
-  }
 }
 
 }  // namespace
