@@ -1,6 +1,7 @@
 // What one rank of each row sends the others: mesh_scatter and mesh_broadcast.
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <numeric>
@@ -109,9 +110,9 @@ Request read_request(Collective collective, const at::Tensor& tensor, const char
     request.call.x = tensor;
     check(request);
   });
-  const std::string words = c10::str(words_of(mesh, options.mesh_dim), "\ngroup_src: ", options.group_src);
+  std::string words = c10::str(words_of(mesh, options.mesh_dim), "\ngroup_src: ", options.group_src);
   request.call.hash = hash_of(words);
-  request.call.words = [words] { return words; };
+  request.call.words = [words = std::move(words)] { return std::string(words); };
   return request;
 }
 

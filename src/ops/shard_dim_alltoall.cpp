@@ -52,8 +52,8 @@ at::Tensor shape_alone(const at::Tensor& input, const Request& request, const Gr
 }
 
 Route route_of(const Request& request, const Agreement& agreement, const Group& group) {
-  const Route nothing{.rank = group.rank(), .size = group.size(), .input_shape = {0}, .output_shape = {0}};
-  if (!request.rows.own) return nothing;
+  if (!request.rows.own)
+    return {.rank = group.rank(), .size = group.size(), .input_shape = {0}, .output_shape = {0}};
   const Row& row = request.rows.mine();
   std::vector<int64_t> shape = agreement.shape_on(group.rank());
   Sizes sizes;
@@ -107,7 +107,7 @@ at::Tensor shard_dim_alltoall(const at::Tensor& input, int64_t gather_dim, int64
   }
   call.x = input;
   call.dim = request.gather_dim;
-  const std::string words =
+  std::string words =
       c10::str(words_of(mesh, mesh_dim), "\ngather_dim: ", gather_dim, "\nshard_dim: ", shard_dim);
   call.hash = hash_of(words);
   call.words = [&] { return words; };
