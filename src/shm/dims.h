@@ -15,7 +15,8 @@ namespace shardway::shm {
 
 class Dims {
  public:
-  Dims() {}  // nothing is written before it is used
+  // The numbers are not written before they are used, as they would be by `= {}` of a defaulted constructor.
+  Dims() {}  // NOLINT(modernize-use-equals-default)
   Dims(const std::vector<int64_t>& values) : Dims(std::span(values)) {}
   Dims(const shardway::Dims& values) : Dims(std::span(values)) {}
   Dims(std::span<const int64_t> values) : count_(values.size()) {
