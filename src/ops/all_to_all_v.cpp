@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
@@ -54,6 +55,11 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
 }
 
 }  // namespace
+
+Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  const Settled settled = settle(read_call(x, send_sizes, options), options.group, /*sizes_known=*/false);
+  return sizes_seen_by(*settled.agreement, options.group).recv;
+}
 
 Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
                                  Progress progress) {

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
@@ -24,6 +25,10 @@ Call read_call(const at::Tensor& x, const GatherOptions& options) {
 }
 
 }  // namespace
+
+Sizes agreed_sizes(const at::Tensor& x, const GatherOptions& options) {
+  return settle(read_call(x, options), options.group, /*sizes_known=*/false).sizes_along_dim(options.group);
+}
 
 Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, Progress progress) {
   const Group& group = options.group;

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
@@ -41,6 +42,11 @@ at::Tensor input_of(const Call& call, const std::optional<at::Tensor>& x, const 
 }
 
 }  // namespace
+
+Sizes agreed_sizes(const at::Tensor& x, const ScatterOptions& options) {
+  const Call call = read_call(x, options);
+  return settle(call, options.group, /*sizes_known=*/false).agreement->send_sizes(call.root);
+}
 
 Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
                                   Progress progress) {
