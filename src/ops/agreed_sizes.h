@@ -10,6 +10,7 @@ namespace shardway {
 
 Sizes agreed_sizes(const at::Tensor& x, const AllGatherOptions& options);
 Sizes agreed_sizes(const at::Tensor& x, const GatherOptions& options);
+Sizes agreed_sizes(const at::Tensor& x, const GatherSizesOptions& options);
 
 // What every rank sends here.
 Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options);

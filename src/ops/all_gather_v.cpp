@@ -5,6 +5,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -54,11 +55,13 @@ Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& op
 }
 
 Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
+  const Recording recording("all_gather_v", x, options.sizes);
   return start_by_itself<Ragged>("all_gather_v", options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_all_gather_v(x, options, progress); });
 }
 
 Ragged all_gather_v(const at::Tensor& x, const AllGatherOptions& options) {
+  const Recording recording("all_gather_v", x, options.sizes);
   return start_all_gather_v(x, options, Progress::by_caller).wait();
 }
 

@@ -7,6 +7,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -92,12 +93,14 @@ Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, c
 
 Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
                                  const AllToAllOptions& options) {
+  const Recording recording("all_to_all_v", x, send_sizes);
   return start_by_itself<Ragged>(
       "all_to_all_v", options.group, options.recv_sizes.has_value(),
       [=](Progress progress) { return start_all_to_all_v(x, send_sizes, options, progress); });
 }
 
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  const Recording recording("all_to_all_v", x, send_sizes);
   return start_all_to_all_v(x, send_sizes, options, Progress::by_caller).wait();
 }
 

@@ -5,6 +5,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -50,11 +51,13 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
 }
 
 Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options) {
+  const Recording recording("gather_v", x, options.sizes);
   return start_by_itself<Ragged>("gather_v", options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_gather_v(x, options, progress); });
 }
 
 Ragged gather_v(const at::Tensor& x, const GatherOptions& options) {
+  const Recording recording("gather_v", x, options.sizes);
   return start_gather_v(x, options, Progress::by_caller).wait();
 }
 

@@ -137,7 +137,7 @@ at::Tensor scatter_v_sizes_kernel(const at::Tensor& x, at::OptionalIntArrayRef s
 }
 
 at::Tensor gather_sizes_kernel(const at::Tensor& x, int64_t dim, std::string_view group) {
-  return as_tensor(gather_sizes(x, {.dim = dim, .group = named_group(group)}));
+  return as_tensor(agreed_sizes(x, GatherSizesOptions{.dim = dim, .group = named_group(group)}));
 }
 
 }  // namespace

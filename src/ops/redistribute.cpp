@@ -9,6 +9,7 @@
 #include "ops/arguments.h"
 #include "ops/dtypes.h"
 #include "ops/header.h"
+#include "ops/recording.h"
 #include "ops/way.h"
 #include "transport/transport.h"
 
@@ -158,6 +159,7 @@ MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& 
 
 MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
                const RedistributeOptions& options) {
+  const Recording recording("redistribute", tensor.local());
   std::optional<Layout> to;
   Request request;
   const std::string problem = problem_in([&] {
