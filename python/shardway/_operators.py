@@ -50,8 +50,8 @@ def keep_order_in_inductor() -> None:
     """Ties every operator to the one before it in inductor's schedule.
 
     Its own lowering of ordered operators means to do so, but files the tie of a fallback kernel under the name of its
-    buffer, where the scheduler looks for that of its operation: then a pass for less memory, or a fusion, may put one
-    collective before another on one rank alone.
+    buffer, where the scheduler looks for that of its operation (pytorch/pytorch#188301): then a pass for less memory, or
+    a fusion, may put one collective before another on one rank alone.
     """
     from torch._inductor.lowering import fallback_handler, register_lowering
     from torch._inductor.virtualized import V
@@ -65,7 +65,7 @@ def keep_order_in_inductor() -> None:
             previous = V.graph.effectful_ops.get(EffectType.ORDERED)
             if previous is not None:
                 for operation in V.graph.operations[first:]:
-                    V.graph.additional_star_deps[operation.get_operation_name()].add(previous.get_name())
+                    V.graph.additional_buffer_deps[operation.get_operation_name()].add(previous.get_name())
             return result
 
         return lower
