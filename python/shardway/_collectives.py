@@ -91,7 +91,7 @@ def all_gather_v(
     if is_compiling():
         return _traced.all_gather_v(x, dim, sizes, grad, out, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "all_gather_v")
-    if _is_list(x):
+    if type(x) is not Tensor and _is_list(x):
         return _C.all_gather_v_list(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type]
     return _C.all_gather_v(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type, misc]
 
@@ -159,7 +159,7 @@ def reduce_scatter_v(
     if is_compiling():
         return _traced.reduce_scatter_v(x, sizes, dim, name, out, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "reduce_scatter_v")
-    if _is_list(x):
+    if type(x) is not Tensor and _is_list(x):
         return _C.reduce_scatter_v_list(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type]
     return _C.reduce_scatter_v(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type, misc]
 

@@ -50,8 +50,8 @@ def keep_order_in_inductor() -> None:
     """Ties every operator to the one before it in inductor's schedule.
 
     Its own lowering of ordered operators means to do so, but files the tie of a fallback kernel under the name of its
-    buffer, where the scheduler looks for that of its operation (pytorch/pytorch#188301): then a pass for less memory, or
-    a fusion, may put one collective before another on one rank alone.
+    buffer, where the scheduler looks for that of its operation (pytorch/pytorch#188301): then a pass for less memory,
+    or a fusion, may put one collective before another on one rank alone.
     """
     from torch._inductor.lowering import fallback_handler, register_lowering
     from torch._inductor.virtualized import V
