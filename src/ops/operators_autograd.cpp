@@ -124,7 +124,7 @@ at::Tensor all_reduce_autograd(const at::Tensor& x, std::string_view op, std::st
   const auto adjoint = [divides = is_mean(op), mode = std::string(grad),
                         name = std::string(group)](const at::Tensor& g) {
     const auto ranks = static_cast<int64_t>(place_in(name).ranks);
-    const at::Tensor scaled = divides ? g / ranks : g;
+    at::Tensor scaled = divides ? g / ranks : g;
     if (mode == "local") return scaled;
     return all_reduced(scaled, mode == "mean" ? "avg" : "sum", "sum", name);
   };
