@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardway as sw
+from shardway.compat import mirasol, musiclm, spear_tts, st_moe
 from tests.support import dense
 from tests.support.cases import (
     all_gather_case,
@@ -167,6 +168,21 @@ def test_handles_out_lists_and_sizes_in_a_tensor_work_in_a_compiled_function(ran
     assert whole(lambda x: (x + 1, sw.gather_sizes(x)))(x)[1] == (1, 2)
     part, sizes = whole(lambda x: sw.split_by_rank([x, x[:0]]))(x)
     assert part.shape[0] == (1 if rank == 0 else 0) and sizes == (rank + 1, 0)
+
+
+@ranks(2)
+def test_the_drop_in_modules_compile_whole(rank, size):
+    x = torch.full((rank + 1, 1), float(rank))
+    want = torch.tensor([[0.0], [1.0], [1.0]])
+    for body in (
+        lambda x: mirasol.all_gather(x, 0, None),
+        musiclm.AllGather(0),
+        st_moe.AllGather(dim=0),
+        lambda x: spear_tts.all_gather(x, 0, None),
+        spear_tts.all_gather_variable_dim,
+    ):
+        gathered, sizes = whole(body, "eager")(x)
+        assert torch.equal(gathered, want) and sizes.tolist() == [1, 2]
 
 
 @ranks(2)
