@@ -115,7 +115,7 @@ def mesh_tensor_of(dtensor: object, group: GroupLike) -> MeshTensor:
         raise ValueError(f"from_dtensor: {type(dtensor).__name__} is no DTensor")
     layout = layout_of(dtensor._spec, "from_dtensor: spec")
     local = dtensor.to_local() if _is_inside(dtensor.device_mesh) else None
-    return MeshTensor(local, layout, group_of(layout.mesh.ranks) if group is None else group)
+    return MeshTensor(local, layout, group_of_mesh(dtensor.device_mesh) if group is None else group)
 
 
 def dtensor_of(tensor: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
@@ -128,6 +128,11 @@ def dtensor_of(tensor: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
 
 def _is_inside(device_mesh: DeviceMesh) -> bool:
     return device_mesh.get_coordinate() is not None
+
+
+def group_of_mesh(device_mesh: DeviceMesh) -> ProcessGroup:
+    """The mesh's own group where it has one dim, else one that has exactly its ranks."""
+    return device_mesh.get_group() if device_mesh.ndim == 1 else group_of(mesh_of(device_mesh).ranks)
 
 
 def group_of(ranks: Sequence[int]) -> ProcessGroup:
@@ -148,13 +153,14 @@ def group_of(ranks: Sequence[int]) -> ProcessGroup:
 def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
     """The local part without its gradient, which DTensor's own autograd carries."""
     layout = layout_of(dtensor._spec, "redistribute: t's spec")
-    ranks: Sequence[int] = layout.mesh.ranks
-    if target is not dtensor.device_mesh:
-        ranks = sorted({*ranks, *mesh_of(target).ranks})
+    if target is dtensor.device_mesh:
+        group = group_of_mesh(target)
+    else:
+        group = group_of(sorted({*layout.mesh.ranks, *mesh_of(target).ranks}))
     local = dtensor._local_tensor
     if isinstance(local, AsyncCollectiveTensor):
         local = local.wait()
-    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, group_of(ranks))
+    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, group)
 
 
 def _problem_of(
