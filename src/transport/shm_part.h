@@ -11,6 +11,9 @@
 
 namespace shardway {
 
+// Throws c10::ValueError for a dtype that cannot be reduced.
+shm::Element element_of(at::ScalarType dtype);
+
 // A rank's part, and the memory that its pulls point to. Neither copied nor moved.
 class ShmPart {
  public:
