@@ -30,6 +30,7 @@ from shardway._C import (
     Topology,
     __version__,
 )
+from shardway import _backend as _backend
 from shardway._collectives import (
     all_gather_v,
     all_reduce,
