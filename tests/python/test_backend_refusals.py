@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+import shardway  # noqa: F401
 from tests.support.ranks import ranks, run_ranks
 
 
