@@ -68,7 +68,9 @@ WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tenso
       call(collectives);
     });
   };
-  if (!manner.is_async && !is_coalescing_) {
+  // What a callback of a future calls runs at once, on every rank between the same two calls: the callback
+  // may wait for it.
+  if (used->is_own_thread() || (!manner.is_async && !is_coalescing_)) {
     run();
     work->complete(nullptr);
     return work;

@@ -39,8 +39,15 @@ WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts)
 
 WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const at::Tensor t = only("all_reduce", tensors);
+  if (t.is_sparse()) return allreduce_sparse(tensors, opts);
   return launch(Manner::of(OpType::ALLREDUCE, "shardway:all_reduce", opts), tensors, tensors,
                 [t, op = opts.reduceOp](Collectives& group) { group.all_reduce(t, op); });
+}
+
+WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  const at::Tensor t = only("all_reduce", tensors);
+  return launch(Manner::of(OpType::_ALLREDUCE_SPARSE, "shardway:all_reduce", opts), tensors, tensors,
+                [t, op = opts.reduceOp](Collectives& group) { group.sparse_all_reduce(t, op); });
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {

@@ -23,6 +23,7 @@ class Collectives {
   void barrier();
   void all_reduce(const at::Tensor& t, const c10d::ReduceOp& op);
   void all_reduce_together(const Tensors& list, const c10d::ReduceOp& op);
+  void sparse_all_reduce(const at::Tensor& t, const c10d::ReduceOp& op);
   void broadcast(const at::Tensor& t, int64_t root);
   void reduce(const at::Tensor& t, const c10d::ReduceOp& op, int64_t root);
   void all_gather(const Tensors& outputs, const at::Tensor& input);

@@ -76,7 +76,13 @@ std::vector<int64_t> Backend::absentees(ShmEngine& engine, std::chrono::millisec
                                       .owner = word});
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
     try {
-      mailbox.wait(receipt, std::max(left, std::chrono::milliseconds(1)));
+      if (wait_all_ranks || left.count() > 0) {
+        mailbox.wait(receipt, std::max(left, std::chrono::milliseconds(1)));
+      } else if (!mailbox.is_done(receipt)) {
+        mailbox.drop(receipt);
+        TORCH_CHECK_WITH(DistBackendError, false, "Rank 0 timed out in monitoredBarrier after ",
+                         timeout.count(), " ms, before rank ", peer, " came");
+      }
     } catch (const shm::NotInTime&) {
       absent.push_back(peer);
       if (!wait_all_ranks) break;

@@ -79,7 +79,8 @@ template <class A, class B>
 
 const char* name_of(Call call) {
   constexpr std::array kNames = {"all_reduce", "broadcast",      "reduce",     "all_gather", "gather",
-                                 "scatter",    "reduce_scatter", "all_to_all", "barrier"};
+                                 "scatter",    "reduce_scatter", "all_to_all", "sparse_all_reduce",
+                                 "barrier"};
   return kNames.at(static_cast<size_t>(call));
 }
 

@@ -24,6 +24,7 @@ enum class Call : uint8_t {
   scatter,
   reduce_scatter,
   all_to_all,
+  sparse_all_reduce,
   barrier
 };
 

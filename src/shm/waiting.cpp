@@ -15,7 +15,7 @@ std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
     case End::died:
       return "its process ended";
     case End::timed_out:
-      return "it did not come within " + std::to_string(timeout.count()) + " ms";
+      return "it did not come within the timeout of " + std::to_string(timeout.count()) + " ms";
     case End::aborted:
       return "it aborted the group";
     default:

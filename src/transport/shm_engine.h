@@ -32,6 +32,8 @@ class ShmEngine {
 
   std::unique_ptr<Posted> post(std::function<void()> call);
 
+  bool is_own_thread() const { return turns_.is_own_thread(); }
+
   // Runs a call of the group's own in its turn.
   void in_turn(const std::function<void(shm::Group&)>& call);
 

@@ -42,6 +42,15 @@ def test_async_calls_run_in_the_order_in_which_they_are_made(rank: int, size: in
     small = torch.tensor([float(rank)])
     future = started(dist.all_reduce(small, async_op=True)).get_future()
     assert future.then(lambda done: done.value()[0] * 2).wait().item() == size * (size - 1)
+    chained = torch.tensor([1.0])
+
+    def again(done: torch.futures.Future[Any]) -> torch.Tensor:
+        return started(dist.all_reduce(done.value()[0], async_op=True)).get_future().wait()[0]  # type: ignore[no-any-return]
+
+    future = started(dist.all_reduce(chained, async_op=True)).get_future().then(again)
+    later = started(dist.all_reduce(torch.ones(2), async_op=True))
+    assert future.wait().item() == size**2
+    later.wait()
     started(dist.all_reduce(torch.ones(100_000), async_op=True))  # dropped
     dist.barrier()
 
@@ -170,7 +179,7 @@ def test_sequence_numbers_options_and_timeouts(rank: int, size: int) -> None:
         t = torch.empty(1)
         with pytest.raises(dist.DistBackendError, match="rank 1 sent nothing within 200 ms"):
             started(dist.irecv(t, 1)).wait(timedelta(seconds=0.2))
-        with pytest.raises(dist.DistBackendError, match=r"rank 1 could not be reached: it did not come within 300 ms"):
+        with pytest.raises(dist.DistBackendError, match=r"rank 1 could not be reached: it did not come within the timeout of 300 ms"):
             dist.all_reduce(torch.ones(1))
         assert backend.get_error() == ErrorType.COMM_ERROR
         dist.destroy_process_group()

@@ -98,6 +98,18 @@ def test_all_reduce_and_reduce_equal_the_dense_combination(rank: int, size: int)
             same(t, expected if rank == root else inputs[rank])
 
 
+@ranks(1, 3, backend="shardway")
+def test_sparse_tensors_are_added_up(rank: int, size: int) -> None:
+    def brought(r: int) -> torch.Tensor:
+        places = torch.tensor([[r, 5, 5], [0, r, r]])
+        return torch.sparse_coo_tensor(places, made(r, (3, 2)), (6, 4, 2))
+
+    t = brought(rank).clone()
+    dist.all_reduce(t)
+    expected = torch.stack([brought(r).to_dense() for r in range(size)]).sum(0)
+    torch.testing.assert_close(t.to_dense(), expected)
+
+
 @ranks(3, backend="shardway")
 def test_a_large_reduction_on_one_rank_is_shared(rank: int, size: int) -> None:
     inputs = [made(r, (400_001,)) for r in range(size)]

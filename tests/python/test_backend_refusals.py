@@ -85,8 +85,12 @@ DISAGREEMENTS: list[tuple[Callable[[int], Any], str]] = [
     ),
     # one rank's arguments cannot be: the others hear of it
     (
-        lambda rank: backend().allreduce([ones(2).to_sparse() if rank == 1 else ones(2)]).wait(),
-        "all_reduce: a tensor is Sparse, but only dense ones are moved (rank 1)",
+        lambda rank: backend().broadcast([ones(2).to_sparse() if rank == 1 else ones(2)]).wait(),
+        "broadcast: a tensor is Sparse, but only dense ones are moved (rank 1)",
+    ),
+    (
+        lambda rank: dist.all_reduce(torch.eye(2 + rank // 2).to_sparse()),
+        "sparse_all_reduce: ranks disagree on the shape: [2, 2] on rank 0, [3, 3] on rank 2",
     ),
     (
         lambda rank: backend().allreduce([torch.ones(2, device="meta") if rank == 2 else ones(2)]).wait(),

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tests.torch_suite.gates import WORLD
+from tests.torch_suite.cpu_for_gpu import stand_in
+from tests.torch_suite.gates import FILE, open_monitored_barrier, wants_gpus
+from tests.torch_suite.names import WORLD, announce
 
 TIMEOUT_S = 90.0
 _FAILED = 10  # the suite's own exit code for it
@@ -30,7 +32,7 @@ class Outcome:
 class Running:
     """The ranks of a test under way."""
 
-    def __init__(self, module: Any, suite: Any, gate: str, name: str, log: str) -> None:
+    def __init__(self, module: Any, suite: Any, name: str, log: str) -> None:
         self.name = name
         self._start = time.monotonic()
         self._folder = tempfile.TemporaryDirectory()
@@ -43,7 +45,7 @@ class Running:
             pid = os.fork()
             if pid == 0:
                 ours.close()
-                _be_rank(suite, gate, rank, name, self._folder.name, theirs, log)
+                _be_rank(module, suite, rank, name, self._folder.name, theirs, log)
             theirs.close()
             self._pipes.append(ours)
             self._codes[pid] = -1
@@ -87,15 +89,18 @@ class Running:
         return Outcome(self.name, verdict, words, time.monotonic() - self._start)
 
 
-def _be_rank(suite: Any, gate: str, rank: int, name: str, folder: str, pipe: Connection, log: str) -> None:
+def _be_rank(module: Any, suite: Any, rank: int, name: str, folder: str, pipe: Connection, log: str) -> None:
     code = 1
     try:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        os.environ.update(
-            TEMP_DIR=folder, BACKEND=gate, MASTER_ADDR="127.0.0.1", INIT_METHOD=f"file://{folder}/init_dir/shared"
-        )
+        announce("mpi")  # for which a world of 3 is not too small
+        os.environ.update(TEMP_DIR=folder, MASTER_ADDR="127.0.0.1", INIT_METHOD=f"file://{folder}/init_dir/shared")
+        sys.modules[FILE] = module  # of the two; pickle looks there
+        open_monitored_barrier()
+        if wants_gpus(suite, name):
+            stand_in(module)
         suite._run(rank, name, f"{folder}/store", pipe)
         code = 0
     except SystemExit as leave:
