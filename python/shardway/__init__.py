@@ -42,8 +42,9 @@ from shardway._collectives import (
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
-from shardway._redistribute import distribute, redistribute
+from shardway._redistribute import distribute, redistribute, use_for_dtensor
 from shardway._rooted import broadcast, gather_v, scatter_v
+from shardway._stats import stats
 
 __all__ = [
     "AllGather",
@@ -89,5 +90,7 @@ __all__ = [
     "reduce_scatter_v",
     "scatter_v",
     "split_by_rank",
+    "stats",
+    "use_for_dtensor",
     "use_shared_allocator",
 ]
