@@ -39,7 +39,7 @@ FIELDS = {
 }
 
 HELP = f"""
-The same calls of torch.distributed on two groups of the same ranks: {OURS} and {PEER}. They take turns in one run, inputs
+The same calls of torch.distributed on two groups of the same ranks: {OURS} and {PEER}. They take turns, inputs
 rewritten before each call, outputs the caller's. A call lasts from the first rank's start to the last rank's end; the
 figure is the median. Ranks are pinned to a core each and scheduled as SCHED_BATCH (bench/forked_ranks.py says why).
 Results are checked once per row. A row is measured again when other programs were busy meanwhile.
@@ -94,7 +94,9 @@ def _measure(rank: int, ranks: int, meeting: Meeting, effort: Effort) -> Finding
     for case in cases:
         need = 6 * ranks * case.bytes
         if not meeting.agree(rank, need < available_bytes()):
-            findings.notes.append(f"{ranks} ranks, {bytes_text(case.bytes)} {case.op}: needs {bytes_text(need)} of memory")
+            findings.notes.append(
+                f"{ranks} ranks, {bytes_text(case.bytes)} {case.op}: needs {bytes_text(need)} of memory"
+            )
             continue
         what = f"{bytes_text(case.bytes):8} {case.op:22}"
         timings, busy = undisturbed(meeting, rank, case.contenders(groups), effort)
@@ -162,9 +164,7 @@ def _print_tables(findings: Findings) -> None:
         lines = [
             [f"{bytes_text(row.bytes)} {row.op}", us_text(row.us), us_text(peer), f"{peer / row.us:.1f}"]
             for row in findings.rows
-            if row.ranks == ranks
-            and row.contender == OURS
-            and (peer := us[ranks, row.op, row.bytes, PEER])
+            if row.ranks == ranks and row.contender == OURS and (peer := us[ranks, row.op, row.bytes, PEER])
         ]
         print_table(["", OURS, PEER, "faster"], lines)
     for note in findings.notes:

@@ -1,4 +1,4 @@
-"""The calls of torch.distributed that bench/backend.py compares, on a group of shardway's backend and on one of gloo."""
+"""The calls of torch.distributed that bench/backend.py compares on a group of ours and on one of gloo."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ void Backend::check_message(const char* name, const Tensors& tensors, std::optio
     TORCH_CHECK_VALUE(false, name, ": ", error.what_without_backtrace(), " (rank ", rank_, ")");
   }
   if (!peer) return;
-  TORCH_CHECK_VALUE(*peer >= 0 && *peer < size_ && *peer != rank_, name, ": rank ", *peer,
-                    " is not another one of the ", size_, " ranks (rank ", rank_, ")");
+  TORCH_CHECK_VALUE(*peer >= 0 && *peer < size_, name, ": rank ", *peer, " is not among the ", size_,
+                    " ranks (rank ", rank_, ")");
 }
 
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
@@ -85,8 +85,10 @@ std::vector<int64_t> Backend::absentees(ShmEngine& engine, std::chrono::millisec
       }
     } catch (const shm::NotInTime&) {
       absent.push_back(peer);
-      if (!wait_all_ranks) break;
+    } catch (const shm::PeerLost&) {
+      absent.push_back(peer);
     }
+    if (!absent.empty() && !wait_all_ranks) break;
   }
   return absent;
 }
@@ -98,8 +100,9 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
     shm::Mailbox& mailbox = used->group().mailbox();
     if (rank_ == 0) {
       const std::vector<int64_t> absent = absentees(*used, timeout, wait_all_ranks);
-      for (int64_t peer = 1; peer < size_; ++peer)
-        mailbox.send(peer, {.tag = kBarrierTag}, bytes_of(absent.empty() ? kNobody : absent.front()));
+      const int64_t first = absent.empty() ? kNobody : absent.front();
+      for (int64_t peer = 1; peer < size_ && !used->group().is_lost(); ++peer)
+        mailbox.send(peer, {.tag = kBarrierTag}, bytes_of(first));
       TORCH_CHECK_WITH(DistBackendError, absent.empty(), "Rank", absent.size() > 1 ? "s " : " ",
                        joined(absent), " failed to pass monitoredBarrier in ", timeout.count(),
                        " ms (rank 0)");
@@ -112,8 +115,11 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
                                       .to = std::as_writable_bytes(std::span(absent.get(), 1)),
                                       .owner = absent});
     mailbox.wait(receipt, 2 * timeout);
-    TORCH_CHECK_WITH(DistBackendError, *absent == kNobody, "Rank ", *absent,
-                     " failed to pass monitoredBarrier in ", timeout.count(), " ms (rank ", rank_, ")");
+    TORCH_CHECK_WITH(
+        DistBackendError, *absent == kNobody, "Rank ", rank_,
+        " successfully reached monitoredBarrier, but received errors while waiting for send/recv "
+        "from rank 0: Rank ",
+        *absent, " failed to pass monitoredBarrier in ", timeout.count(), " ms");
   });
 }
 

@@ -78,9 +78,9 @@ template <class A, class B>
 }  // namespace
 
 const char* name_of(Call call) {
-  constexpr std::array kNames = {"all_reduce", "broadcast",      "reduce",     "all_gather", "gather",
-                                 "scatter",    "reduce_scatter", "all_to_all", "sparse_all_reduce",
-                                 "barrier"};
+  constexpr std::array kNames = {
+      "all_reduce", "broadcast",      "reduce",     "all_gather",        "gather",
+      "scatter",    "reduce_scatter", "all_to_all", "sparse_all_reduce", "barrier"};
   return kNames.at(static_cast<size_t>(call));
 }
 

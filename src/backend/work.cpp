@@ -17,7 +17,10 @@ c10::IValue list_of(const std::vector<at::Tensor>& tensors) { return c10::IValue
 
 CallWork::CallWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
                    std::vector<at::Tensor> outputs, uint64_t sequence_number)
-    : Work(rank, type, title, inputs), outputs_(std::move(outputs)), sequence_number_(sequence_number) {}
+    : Work(rank, type, title, inputs),
+      title_(title),
+      outputs_(std::move(outputs)),
+      sequence_number_(sequence_number) {}
 
 void CallWork::complete(const std::exception_ptr& failure) {
   finish(failure);
@@ -35,6 +38,20 @@ void CallWork::settle(c10::ivalue::Future& future) const {
   } else {
     future.markCompleted(list_of(outputs_));
   }
+}
+
+bool CallWork::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const auto is_over = [this] { return completed_; };
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, is_over);
+  } else {
+    TORCH_CHECK_WITH(DistBackendError, cv_.wait_for(lock, timeout, is_over), title_,
+                     " caught collective operation timeout: it did not end within ", timeout.count(),
+                     " ms (rank ", rank_, ")");
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
 }
 
 std::vector<at::Tensor> CallWork::result() { return outputs_; }

@@ -22,6 +22,7 @@ class CallWork : public c10d::Work {
 
   void complete(const std::exception_ptr& failure);
 
+  bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_number_; }
@@ -29,6 +30,7 @@ class CallWork : public c10d::Work {
  private:
   void settle(c10::ivalue::Future& future) const;
 
+  const char* title_;
   std::vector<at::Tensor> outputs_;
   uint64_t sequence_number_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

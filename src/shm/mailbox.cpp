@@ -17,6 +17,7 @@ Mailbox::Mailbox(std::shared_ptr<Arena> arena, Waiting& waiting)
       last_(static_cast<size_t>(waiting.size())) {}
 
 void Mailbox::send(int64_t peer, const Label& label, std::span<const std::byte> message) {
+  if (peer == waiting_.rank()) return send_to_self(label, message);
   waiting_.check_peer(peer);
   const auto bytes = static_cast<int64_t>(message.size());
   std::byte* block = arena_->allocate(int64_t{sizeof(Head)} + bytes);
@@ -35,6 +36,11 @@ void Mailbox::send(int64_t peer, const Label& label, std::span<const std::byte> 
   pair.sent.fetch_add(1, std::memory_order_release);
   waiting_.ring();
   free_read(peer);
+}
+
+void Mailbox::send_to_self(const Label& label, std::span<const std::byte> message) {
+  const std::lock_guard lock(mutex_);
+  deliver(waiting_.rank(), label, message);
 }
 
 // A message leads to the one after it, so the last that was read stays.
@@ -82,6 +88,7 @@ bool Mailbox::is_done(const std::shared_ptr<Receipt>& receipt) {
 
 void Mailbox::wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time) {
   if (is_done(receipt)) return;
+  if (receipt->from == waiting_.rank()) throw NotInTime("a rank cannot wait for a message of its own");
   WaitedFor waited_for{.peers = {}, .any_will_do = !receipt->from};
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     if (receipt->from ? peer == *receipt->from : peer != waiting_.rank()) waited_for.peers.push_back(peer);
@@ -147,7 +154,10 @@ void Mailbox::take(int64_t sender, const Head& head) {
   const Peer& peer = waiting_.peer(sender);
   if (!peer.holds(bytes - peer.base(), count))
     throw BadHeader("rank " + std::to_string(sender) + " sends a message outside its memory");
-  const std::span message(bytes, static_cast<size_t>(count));
+  deliver(sender, label, {bytes, static_cast<size_t>(count)});
+}
+
+void Mailbox::deliver(int64_t sender, const Label& label, std::span<const std::byte> message) {
   const auto receipt = std::find_if(receipts_.begin(), receipts_.end(),
                                     [&](const auto& asked) { return fits(*asked, sender, label); });
   if (receipt == receipts_.end()) {

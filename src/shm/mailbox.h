@@ -76,9 +76,11 @@ class Mailbox {
     std::vector<std::byte> bytes = {};
   };
 
+  void send_to_self(const Label& label, std::span<const std::byte> message);
   void free_read(int64_t peer);
   void take_all_that_came();
   void take(int64_t sender, const Head& head);
+  void deliver(int64_t sender, const Label& label, std::span<const std::byte> message);
   const Head* next_of(int64_t sender) const;
   static bool fits(const Receipt& receipt, int64_t sender, const Label& label);
   static void fulfil(Receipt& receipt, int64_t sender, const Label& label, std::span<const std::byte> bytes);

@@ -99,8 +99,11 @@ def test_messages_come_in_order_by_tag_and_never_hold_the_sender_up(rank: int, s
     assert future.wait()[0].item() == source + 0.5
     exchanged = torch.empty(3)
     calls = [dist.P2POp(dist.isend, torch.full((3,), float(rank)), to), dist.P2POp(dist.irecv, exchanged, source)]
+    own = torch.empty(3)
+    calls += [dist.P2POp(dist.irecv, own, rank), dist.P2POp(dist.isend, torch.full((3,), 7.0), rank)]
     for work in dist.batch_isend_irecv(calls):
         work.wait()
+    assert torch.equal(own, torch.full((3,), 7.0))
     assert torch.equal(exchanged, torch.full((3,), float(source)))
 
 
@@ -179,7 +182,9 @@ def test_sequence_numbers_options_and_timeouts(rank: int, size: int) -> None:
         t = torch.empty(1)
         with pytest.raises(dist.DistBackendError, match="rank 1 sent nothing within 200 ms"):
             started(dist.irecv(t, 1)).wait(timedelta(seconds=0.2))
-        with pytest.raises(dist.DistBackendError, match=r"rank 1 could not be reached: it did not come within the timeout of 300 ms"):
+        with pytest.raises(
+            dist.DistBackendError, match=r"rank 1 could not be reached: it did not come within the timeout of 300 ms"
+        ):
             dist.all_reduce(torch.ones(1))
         assert backend.get_error() == ErrorType.COMM_ERROR
         dist.destroy_process_group()

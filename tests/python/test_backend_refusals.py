@@ -166,7 +166,11 @@ def test_inputs_and_outputs_of_a_refused_call_do_not_change(rank: int, size: int
 def test_a_message_of_another_size_or_dtype_is_refused(rank: int, size: int) -> None:
     for sent, wanted, words in [
         (ones(4), torch.empty(3), "rank 0 sent 4 elements of float32, but the tensor takes 3 of float32"),
-        (ones(2), torch.empty(4, dtype=torch.int16), "rank 0 sent 2 elements of float32, but the tensor takes 4 of int16"),
+        (
+            ones(2),
+            torch.empty(4, dtype=torch.int16),
+            "rank 0 sent 2 elements of float32, but the tensor takes 4 of int16",
+        ),
     ]:
         if rank == 0:
             dist.send(sent, 1)
@@ -176,7 +180,7 @@ def test_a_message_of_another_size_or_dtype_is_refused(rank: int, size: int) -> 
                 dist.recv(wanted, 0)
             assert torch.equal(wanted, kept)
     if rank == 0:
-        with pytest.raises(ValueError, match="send: rank 5 is not another one of the 2 ranks"):
+        with pytest.raises(ValueError, match="send: rank 5 is not among the 2 ranks"):
             backend().send([ones(1)], 5, 0)
     dist.barrier()
 

@@ -72,7 +72,9 @@ def _without_devices(wrapper: Any) -> None:
     plain = wrapper.__init__
 
     @functools.wraps(plain)
-    def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kwargs: Any) -> None:
+    def init(
+        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
         plain(self, module, None, None, *args, **kwargs)
 
     wrapper.__init__ = init

@@ -99,7 +99,7 @@ def _be_rank(module: Any, suite: Any, rank: int, name: str, folder: str, pipe: C
         os.environ.update(TEMP_DIR=folder, MASTER_ADDR="127.0.0.1", INIT_METHOD=f"file://{folder}/init_dir/shared")
         sys.modules[FILE] = module  # of the two; pickle looks there
         open_monitored_barrier()
-        if wants_gpus(suite, name):
+        if wants_gpus(module, suite, name):
             stand_in(module)
         suite._run(rank, name, f"{folder}/store", pipe)
         code = 0

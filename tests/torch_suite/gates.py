@@ -1,6 +1,6 @@
 """PyTorch's own suite for backends, as the wheel has it.
 
-Its decorators ask at import for which backend they are: imported as gloo's it lets some tests through, as mpi's others.
+Its decorators ask at import for which backend they are: each name lets other tests through.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from tests.torch_suite.cpu_for_gpu import open_decorators
 from tests.torch_suite.names import OURS, announce
 
-GATES = ("gloo", "mpi")
+GATES = ("gloo", "mpi", "nccl")
 FILE = "torch.testing._internal.distributed.distributed_test"
 
 
@@ -30,6 +30,7 @@ def load(gate: str) -> ModuleType:
     sys.modules[FILE] = module
     spec.loader.exec_module(module)
     module.BACKEND = OURS  # type: ignore[attr-defined]
+    module.wants_gpus = gate == "nccl"  # type: ignore[attr-defined]
     return module
 
 
@@ -48,8 +49,8 @@ def is_shut(suite: Any, name: str) -> bool:
     return bool(getattr(getattr(suite, name), "__unittest_skip__", False))
 
 
-def wants_gpus(suite: Any, name: str) -> bool:
-    return bool(getattr(getattr(suite, name), "wants_gpus", False))
+def wants_gpus(module: Any, suite: Any, name: str) -> bool:
+    return bool(getattr(getattr(suite, name), "wants_gpus", module.wants_gpus))
 
 
 def open_monitored_barrier() -> None:
