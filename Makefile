@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo test soak golden gallery surface fuzz lint format wheel bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm clean library everything
+	bench-redistribute bench-shm bench-backend torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -23,6 +23,10 @@ test: everything  ## build all; run the C++ and Python tests, the examples among
 	@ctest --test-dir $(BUILD) --output-on-failure
 	@echo "== Python tests and examples"
 	@$(PYTHON) -m pytest -q tests
+
+torch-suite: library  ## PyTorch's own tests of backends, on ours, ranks forked from one process
+	@scripts/setup test
+	@$(PYTHON) -m tests.torch_suite
 
 soak: library  ## random collectives in shared memory for ten minutes, every result checked, nothing may grow
 	@scripts/setup test
@@ -85,6 +89,10 @@ bench-shm: library  ## compare shared memory with Open MPI, MPICH, gloo and a pl
 	@scripts/configure -DSHARDWAY_BENCH=ON
 	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
 	@$(PYTHON) -m bench.shm
+
+bench-backend: library  ## compare torch.distributed on the backend "shardway" with gloo
+	@scripts/setup test
+	@$(PYTHON) -m bench.backend
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist

@@ -1,9 +1,11 @@
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from os import PathLike
 from typing import Literal, NoReturn, TypeAlias, overload
 
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import Backend, ErrorType, Store
 from torch.distributed import ProcessGroup, Work
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
@@ -13,6 +15,13 @@ from torch.distributed.tensor.placement_types import Placement as TorchPlacement
 from shardway._groups import GroupLike
 
 __version__: str
+
+class BackendOptions(Backend.Options):
+    def __init__(self, timeout: timedelta = ...) -> None: ...
+
+class ProcessGroupShardway(Backend):
+    def __init__(self, store: Store, rank: int, size: int, options: BackendOptions) -> None: ...
+    def get_error(self) -> ErrorType: ...
 
 class RaggedHandle:
     def wait(self) -> tuple[Tensor, tuple[int, ...]]: ...

@@ -10,6 +10,7 @@ if torch.__version__.split("+")[0] != TORCH_VERSION.split("+")[0]:
         f"install that torch, or build shardway again with pip install --no-build-isolation"
     )
 
+from shardway import _backend as _backend
 from shardway._C import (
     Alternative,
     Layout,

@@ -18,7 +18,7 @@ static_assert(kNoteBytes <= kInlineBytes);  // a payload holds either
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 // Why a rank will not take part again, and whose fault that is.
-enum class End : uint8_t { none, left, died, timed_out, failed };
+enum class End : uint8_t { none, left, died, timed_out, failed, aborted };
 struct Ended {
   End how = End::none;
   int64_t rank = 0;
@@ -29,6 +29,9 @@ struct alignas(64) PairLine {
   std::atomic<uint64_t> put;           // slots filled for the peer; its `taken` follows
   std::atomic<uint64_t> taken;         // slots emptied of the ring that the peer fills for this rank
   std::atomic<uint64_t> taken_of_all;  // slots emptied of the ring that the peer fills for everybody
+  std::atomic<uint64_t> sent;          // messages to the peer; its `received` follows
+  std::atomic<uint64_t> received;      // messages of the peer that this rank has read
+  std::atomic<int64_t> first_message;  // to the peer: where in the arena it lies, once there is one
 };
 
 // Lines are apart by who reads them and when: what nobody else looks at in a usual call stays in this rank's
@@ -36,7 +39,7 @@ struct alignas(64) PairLine {
 struct BoardHead {
   alignas(64) std::atomic<uint64_t> group;  // the group's own number, as long as the board is a board
   std::atomic<uint32_t> ended;              // an Ended; 0 while the rank takes part
-  std::atomic<uint32_t> asleep;             // this rank sleeps on somebody's bell
+  std::atomic<uint32_t> asleep;             // threads of this rank that sleep on somebody's bell
   alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board: what sleepers sleep on
   alignas(64) std::atomic<uint64_t> finished;     // the last collective after which it reads no peer's tensor
   alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; `taken_of_all` follow

@@ -18,6 +18,11 @@ class PeerLost : public std::runtime_error {
   int64_t peer_;
 };
 
+// What a rank waited for did not come in time; the group goes on.
+class NotInTime : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // An arena cannot grow: by its own size, or because the machine or the control group has too little memory.
 class ArenaFull : public std::runtime_error {
  public:

@@ -13,18 +13,30 @@ namespace shardway::shm {
 Group::Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes)
     : desk_{.arena = std::move(arena),
             .waiting = std::move(waiting),
+            .mailbox = nullptr,
             .ways = {.can_read_processes = can_read_processes}},
-      generation_(fork_generation()) {}
+      generation_(fork_generation()) {
+  desk_.mailbox = std::make_unique<Mailbox>(desk_.arena, *desk_.waiting);
+}
 
 Group::~Group() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
   desk_.waiting->end({.how = End::left, .rank = rank()});
-  retire(std::move(desk_.arena), std::move(desk_.waiting));
+  retire(std::move(desk_.arena), std::move(desk_.waiting), desk_.mailbox->take_blocks());
+}
+
+void Group::check_process() const {
+  if (generation_ != fork_generation())
+    throw WrongProcess("the group belongs to the process that forked this one");
+}
+
+Mailbox& Group::mailbox() {
+  check_process();
+  return *desk_.mailbox;
 }
 
 uint64_t Group::next_number() {
-  if (generation_ != fork_generation())
-    throw WrongProcess("the group belongs to the process that forked this one");
+  check_process();
   desk_.waiting->check();
   return ++number_;
 }

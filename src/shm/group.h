@@ -38,7 +38,7 @@ struct Joined {
   std::string why_not = {};
 };
 
-// All calls but the first three are collective, made by one thread at a time, in the same order on every
+// Calls are collective unless said otherwise, made by one thread at a time, in the same order on every
 // rank. They throw PeerLost for a peer that is gone; then every later call does. In a child of fork they
 // throw WrongProcess.
 class Group {
@@ -54,6 +54,17 @@ class Group {
   int64_t rank() const { return desk_.waiting->rank(); }
   int64_t size() const { return desk_.waiting->size(); }
   const std::shared_ptr<Arena>& arena() const { return desk_.arena; }
+
+  // Messages between two ranks, any thread's; in a child of fork it throws WrongProcess.
+  Mailbox& mailbox();
+
+  // From now on every call of any rank throws PeerLost, those under way too. Any thread may call.
+  void leave() { desk_.waiting->end({.how = End::left, .rank = rank()}); }
+  void abort() { desk_.waiting->end({.how = End::aborted, .rank = rank()}); }
+  bool is_lost() const { return desk_.waiting->is_lost(); }
+
+  std::chrono::milliseconds timeout() const { return desk_.waiting->timeout(); }
+  void set_timeout(std::chrono::milliseconds timeout) { desk_.waiting->set_timeout(timeout); }
 
   // Every rank's note at the beginning of a row of `rows`. Notes may differ in length, up to kNoteBytes and
   // to `row_bytes`, which is the same on all ranks.
@@ -74,6 +85,7 @@ class Group {
   void tune_address();
   std::vector<int64_t> numbers_of_all(int64_t mine);
   uint64_t next_number();
+  void check_process() const;
   template <class Body>
   void guarded(Body&& body);
 

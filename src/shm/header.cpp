@@ -77,7 +77,7 @@ int64_t begin_of(const Waiting& waiting, const Said& said, uint64_t number, cons
 std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
                                 int64_t bytes_in_memory) {
   const bool is_shared = desk.arena->contains(data, bytes_in_memory);
-  if (is_shared && bytes >= kArenaFromBytes && desk.waiting->options().spins) return Path::arena;
+  if (is_shared && bytes >= kArenaFromBytes && desk.waiting->spins()) return Path::arena;
   if (bytes <= desk.ways.inline_bytes) return Path::packed;
   return is_shared ? std::optional(Path::arena) : std::nullopt;
 }

@@ -13,6 +13,7 @@ namespace {
 struct Retired {
   std::shared_ptr<Arena> arena;
   std::unique_ptr<Waiting> waiting;
+  std::vector<std::byte*> messages;
   uint64_t generation = fork_generation();
 
   bool is_over() const {
@@ -28,6 +29,7 @@ struct Retired {
     // A peer that looks later finds no board of the group, and knows that this rank has left.
     waiting->own().head().group.store(0, std::memory_order_release);
     arena->free(waiting->own().data());
+    for (std::byte* message : messages) arena->free(message);
   }
 };
 
@@ -63,8 +65,10 @@ class Graveyard {
 
 }  // namespace
 
-void retire(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting) {
-  Graveyard::instance().add({.arena = std::move(arena), .waiting = std::move(waiting)});
+void retire(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting,
+            std::vector<std::byte*> messages) {
+  Graveyard::instance().add(
+      {.arena = std::move(arena), .waiting = std::move(waiting), .messages = std::move(messages)});
   sweep_retired();
 }
 

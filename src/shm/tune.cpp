@@ -34,7 +34,7 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   ways.can_read_processes = can_read_processes;
   if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
   // Ranks that take turns on a core cannot be timed.
-  if (!given && size() > 1 && can_read_processes && desk_.waiting->options().spins) tune_address();
+  if (!given && size() > 1 && can_read_processes && desk_.waiting->spins()) tune_address();
 }
 
 // The numbers of all ranks, by rank.

@@ -15,7 +15,9 @@ std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
     case End::died:
       return "its process ended";
     case End::timed_out:
-      return "it did not come within " + std::to_string(timeout.count()) + " ms";
+      return "it did not come within the timeout of " + std::to_string(timeout.count()) + " ms";
+    case End::aborted:
+      return "it aborted the group";
     default:
       return "its call failed";
   }
@@ -30,11 +32,12 @@ Waiting::Waiting(int64_t rank, uint64_t group, std::vector<Board> boards,
       boards_(std::move(boards)),
       peers_(std::move(peers)),
       options_(options),
-      spins_(options.spins ? kSpins : 1) {}
+      spins_(options.spins ? kSpins : 1),
+      timeout_(options.timeout) {}
 
 void Waiting::ring() const {
   BoardHead& head = own().head();
-  head.bell.store(head.bell.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  head.bell.fetch_add(1, std::memory_order_release);
   // Between the change and the look at the sleepers, as there is one between a sleeper's mark and its look
   // at the bell (fall_asleep): one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -46,7 +49,11 @@ void Waiting::ring() const {
 }
 
 void Waiting::end(const Ended& ended) {
-  if (!lost_) lost_.emplace(ended.rank, reason_of(ended, options_.timeout));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_.emplace(ended.rank, reason_of(ended, timeout()));
+    is_lost_.store(true, std::memory_order_release);
+  }
   uint32_t nobody = 0;
   // Release: pairs with the acquire in ended(). The first reason stays.
   own().head().ended.compare_exchange_strong(nobody, word_of(ended), std::memory_order_release);
@@ -63,50 +70,72 @@ Ended Waiting::ended(int64_t peer) const {
   return ended.rank < size() ? ended : Ended{.how = End::failed, .rank = peer};
 }
 
-std::optional<Ended> Waiting::find_end(const std::vector<int64_t>& waited_for) const {
+std::optional<Ended> Waiting::find_end(const WaitedFor& waited_for) const {
+  if (is_lost_.load(std::memory_order_acquire)) return ended(rank_);  // by another thread
   // What others say comes first: a rank that was told of a death may have ended over it.
   for (int64_t peer = 0; peer < size(); ++peer) {
     const Ended found = peer == rank_ ? Ended{} : ended(peer);
     if (found.how != End::none && found.how != End::left) return found;
   }
-  for (const int64_t needed : waited_for) {
+  return find_end_among(waited_for);
+}
+
+std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const {
+  std::optional<Ended> found;
+  for (const int64_t needed : waited_for.peers) {
     pollfd process{.fd = peer(needed).process().get(), .events = POLLIN, .revents = 0};
-    if (poll(&process, 1, 0) > 0) return Ended{.how = End::died, .rank = needed};
     // Others that have left may have done their part before; those that are waited for have not.
-    if (ended(needed).how == End::left) return Ended{.how = End::left, .rank = needed};
+    const End how = poll(&process, 1, 0) > 0 ? End::died : ended(needed).how;
+    if (how == End::died || how == End::left) {
+      found = Ended{.how = how, .rank = needed};
+      if (!waited_for.any_will_do) return found;
+    } else if (waited_for.any_will_do) {
+      return std::nullopt;
+    }
   }
-  return std::nullopt;
+  return found;
 }
 
 PeerLost Waiting::lose(const Ended& ended) {
   end(ended);
+  return lost();
+}
+
+PeerLost Waiting::lost() const {
+  const std::lock_guard lock(mutex_);
   return *lost_;
 }
 
-Waiting::Patience::Patience(Waiting& waiting, std::vector<int64_t> peers, std::chrono::milliseconds nap)
-    : waiting_(waiting), peers_(std::move(peers)), nap_(nap), start_(Clock::now()), last_look_(start_) {}
+Waiting::Patience::Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
+                            std::chrono::milliseconds timeout)
+    : waiting_(waiting),
+      waited_for_(std::move(waited_for)),
+      nap_(nap),
+      timeout_(timeout),
+      start_(Clock::now()),
+      last_look_(start_) {}
 
 void Waiting::Patience::give_core_away() { sched_yield(); }
 
 std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
   last_look_ = now;
   has_looked_ = true;
-  if (const auto ended = waiting_.find_end(peers_)) return ended;
-  if (now - start_ > waiting_.options_.timeout) return Ended{.how = End::timed_out, .rank = peers_.front()};
+  if (const auto ended = waiting_.find_end(waited_for_)) return ended;
+  if (now - start_ > timeout_) return Ended{.how = End::timed_out, .rank = waited_for_.peers.front()};
   return std::nullopt;
 }
 
 uint32_t Waiting::Patience::fall_asleep() {
-  waiting_.own().head().asleep.store(1, std::memory_order_relaxed);
+  waiting_.own().head().asleep.fetch_add(1, std::memory_order_relaxed);
   // Pairs with the fence in ring().
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return waiting_.board(peers_.front()).head().bell.load(std::memory_order_acquire);
+  return waiting_.board(waited_for_.peers.front()).head().bell.load(std::memory_order_acquire);
 }
 
 void Waiting::Patience::sleep(uint32_t bell) {
-  futex_wait(waiting_.board(peers_.front()).head().bell, bell, nap_);
+  futex_wait(waiting_.board(waited_for_.peers.front()).head().bell, bell, nap_);
 }
 
-void Waiting::Patience::wake_up() { waiting_.own().head().asleep.store(0, std::memory_order_relaxed); }
+void Waiting::Patience::wake_up() { waiting_.own().head().asleep.fetch_sub(1, std::memory_order_relaxed); }
 
 }  // namespace shardway::shm

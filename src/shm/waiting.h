@@ -1,9 +1,11 @@
 // How a rank waits for its peers, and learns that it need not any more.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -26,6 +28,13 @@ struct WaitOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
+// Whom a rank waits for: the first is the one whose bell it sleeps on.
+struct WaitedFor {
+  std::vector<int64_t> peers;
+  bool any_will_do = false;  // it is enough that one of them is there
+};
+
+// One thread at a time waits for collectives; others may wait for messages meanwhile.
 class Waiting {
  public:
   // `boards` and `peers` by rank; this rank's own board is the one that it writes.
@@ -46,7 +55,7 @@ class Waiting {
   template <class Ready>
   void until(int64_t peer, Ready&& ready) {
     if (spun(ready)) return;
-    Patience patience(*this, {peer}, kNap);
+    Patience patience(*this, {.peers = {peer}}, kNap, timeout());
     while (!ready()) patience.step(ready);
   }
 
@@ -55,18 +64,44 @@ class Waiting {
   template <class Peers, class Ready>
   void until_any(Peers&& peers, Ready&& ready) {
     if (spun(ready)) return;
-    Patience patience(*this, peers(), kShortNap);
+    Patience patience(*this, {.peers = peers()}, kShortNap, timeout());
     while (!ready()) patience.step(ready);
+  }
+
+  // Returns whether it is `ready` within this time. Throws PeerLost as until does.
+  template <class Ready>
+  bool within(std::chrono::milliseconds time, const WaitedFor& waited_for, Ready&& ready) {
+    if (spun(ready)) return true;
+    const auto end = Clock::now() + time;
+    Patience patience(*this, waited_for, waited_for.peers.size() == 1 ? kNap : kShortNap, 2 * time + kNap);
+    while (!ready()) {
+      if (Clock::now() > end) return false;
+      patience.step(ready);
+    }
+    return true;
   }
 
   // Throws PeerLost when the group was ended before, by this rank or by another.
   void check() {
-    if (lost_) throw PeerLost(*lost_);
+    if (is_lost_.load(std::memory_order_acquire)) throw lost();
     for (int64_t peer = 0; peer < size(); ++peer) {
       if (peer != rank_ && board(peer).head().ended.load(std::memory_order_relaxed) != 0)
         throw lose(ended(peer));
     }
   }
+
+  // The same of this peer alone, or when this rank has ended the group.
+  void check_peer(int64_t peer) {
+    if (is_lost_.load(std::memory_order_acquire)) throw lost();
+    if (const Ended theirs = ended(peer); theirs.how != End::none) throw lose(theirs);
+  }
+
+  // Whether the peer's board is none any more, so that nothing can be read there.
+  bool is_gone(int64_t peer) const {
+    return board(peer).head().group.load(std::memory_order_acquire) != group_;
+  }
+
+  bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
 
   // Tells every peer, and this rank's later calls, that the group is over.
   void end(const Ended& ended);
@@ -74,7 +109,9 @@ class Waiting {
   // Whether this peer said that it is over; a board that is none any more says so too.
   Ended ended(int64_t peer) const;
 
-  const WaitOptions& options() const { return options_; }
+  bool spins() const { return options_.spins; }
+  std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_.store(timeout, std::memory_order_relaxed); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -82,7 +119,8 @@ class Waiting {
   // One wait past the first looks: yields, then sleeps, and asks now and then who is still there.
   class Patience {
    public:
-    Patience(Waiting& waiting, std::vector<int64_t> peers, std::chrono::milliseconds nap);
+    Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
+             std::chrono::milliseconds timeout);
 
     template <class Ready>
     void step(Ready& ready) {
@@ -110,8 +148,9 @@ class Waiting {
     void wake_up();
 
     Waiting& waiting_;
-    std::vector<int64_t> peers_;  // the first is the one whose bell is slept on
+    WaitedFor waited_for_;
     std::chrono::milliseconds nap_;
+    std::chrono::milliseconds timeout_;
     Clock::time_point start_;
     Clock::time_point last_look_;
     bool has_looked_ = false;
@@ -126,8 +165,10 @@ class Waiting {
     return ready();
   }
 
-  std::optional<Ended> find_end(const std::vector<int64_t>& waited_for) const;
+  std::optional<Ended> find_end(const WaitedFor& waited_for) const;
+  std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
   PeerLost lose(const Ended& ended);
+  PeerLost lost() const;
 
   int64_t rank_;
   uint64_t group_;
@@ -135,6 +176,9 @@ class Waiting {
   std::vector<std::shared_ptr<Peer>> peers_;
   WaitOptions options_;
   int spins_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<bool> is_lost_{false};  // stored after lost_, which does not change any more
+  mutable std::mutex mutex_;
   std::optional<PeerLost> lost_;
 };
 

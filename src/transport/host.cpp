@@ -90,6 +90,17 @@ bool is_fake(c10d::ProcessGroup& group) {
   }
 }
 
+// Of a backend that has one; the backend itself may be wrapped, as it is under
+// TORCH_DISTRIBUTED_DEBUG=DETAIL.
+std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
+  try {
+    auto* shares = dynamic_cast<SharesMemory*>(group.getBackend(c10::DeviceType::CPU).get());
+    return shares != nullptr ? shares->shm_engine() : nullptr;
+  } catch (const std::exception&) {  // no backend for the CPU
+    return nullptr;
+  }
+}
+
 class HostTransport : public Transport {
  public:
   explicit HostTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
@@ -160,6 +171,7 @@ class HostTransport : public Transport {
 std::shared_ptr<Transport> HostTransport::decide() {
   const Wanted wanted = wanted_transport();
   if (size_ == 1 || wanted == Wanted::c10d || is_fake(*group_)) return nullptr;
+  if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
   const auto exchange = [this](std::span<const std::byte> mine) {
     at::Tensor bytes = at::empty({static_cast<int64_t>(mine.size())}, at::kByte);
     std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());

@@ -14,8 +14,8 @@ class Done : public Transfer {
 
 class ShmTransport : public Transport {
  public:
-  explicit ShmTransport(std::shared_ptr<shm::Group> group)
-      : rank_(group->rank()), size_(group->size()), engine_(std::move(group)) {}
+  explicit ShmTransport(std::shared_ptr<ShmEngine> engine)
+      : rank_(engine->group().rank()), size_(engine->group().size()), engine_(std::move(engine)) {}
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
@@ -29,10 +29,10 @@ class ShmTransport : public Transport {
   bool compares_every_call() override { return true; }
   bool has_thread() override { return true; }
 
-  std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_.post(std::move(call)); }
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_->post(std::move(call)); }
 
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    return engine_.all_gather_block(mine, row_bytes);
+    return engine_->all_gather_block(mine, row_bytes);
   }
 
   // The moves are made at once: the caller has nothing else to do, or is the engine's thread.
@@ -41,7 +41,7 @@ class ShmTransport : public Transport {
     if (is_all_known(known)) {
       ShmEngine::run_alone(route, x, out, known);
     } else {
-      engine_.run(route, x, out, known);
+      engine_->run(route, x, out, known);
     }
     return std::make_unique<Done>();
   }
@@ -56,13 +56,17 @@ class ShmTransport : public Transport {
 
   int64_t rank_;
   int64_t size_;
-  ShmEngine engine_;
+  std::shared_ptr<ShmEngine> engine_;
 };
 
 }  // namespace
 
 std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group) {
-  return std::make_shared<ShmTransport>(std::move(group));
+  return make_shm_transport(std::make_shared<ShmEngine>(std::move(group)));
+}
+
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<ShmEngine> engine) {
+  return std::make_shared<ShmTransport>(std::move(engine));
 }
 
 }  // namespace shardway

@@ -8,6 +8,9 @@
 
 namespace shardway {
 
+class ShmEngine;
+
 std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group);
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<ShmEngine> engine);
 
 }  // namespace shardway

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "shardway/route.h"
 #include "shm/group.h"
@@ -31,8 +32,16 @@ class ShmEngine {
 
   std::unique_ptr<Posted> post(std::function<void()> call);
 
+  bool is_own_thread() const { return turns_.is_own_thread(); }
+
+  // Runs a call of the group's own in its turn.
+  void in_turn(const std::function<void(shm::Group&)>& call);
+
+  shm::Group& group() const { return *group_; }
+
  private:
   std::shared_ptr<shm::Group> group_;
+  std::recursive_mutex mutex_;  // one thread at a time, also where callers have several
   Turns turns_;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 namespace shardway {
-namespace {
 
 shm::Element element_of(at::ScalarType dtype) {
   using shm::Element;
@@ -44,6 +43,8 @@ shm::Element element_of(at::ScalarType dtype) {
       TORCH_CHECK_VALUE(false, dtype, " cannot be reduced");
   }
 }
+
+namespace {
 
 shm::Reduction reduction_of(Op op) {
   switch (op) {

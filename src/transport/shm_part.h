@@ -14,6 +14,9 @@ namespace shardway {
 
 shm::Dims byte_strides(const at::Tensor& t);
 
+// Throws c10::ValueError for a dtype that cannot be reduced.
+shm::Element element_of(at::ScalarType dtype);
+
 // A rank's part, and the memory that its pulls point to. Neither copied nor moved.
 class ShmPart {
  public:

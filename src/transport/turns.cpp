@@ -71,6 +71,11 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
     return waiting_or_running_ > 0 && std::this_thread::get_id() != id_;
   }
 
+  bool is_this() {
+    const std::lock_guard lock(mutex_);
+    return std::this_thread::get_id() == id_;
+  }
+
   std::shared_ptr<Job> add(std::function<void()> call) {
     auto job = std::make_shared<Job>(std::move(call));
     const std::lock_guard lock(mutex_);
@@ -118,6 +123,8 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
 Turns::Turns() : thread_(std::make_shared<Thread>()) {}
 
 Turns::~Turns() { thread_->stop(); }
+
+bool Turns::is_own_thread() const { return thread_->is_this(); }
 
 void Turns::in_turn(const std::function<void()>& call) {
   if (thread_->is_busy()) {

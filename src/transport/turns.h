@@ -19,6 +19,9 @@ class Turns {
   // Runs a call when those before it are over; throws what it throws.
   void in_turn(const std::function<void()>& call);
 
+  // Whether the caller is the thread itself, in a posted call or in what that led to.
+  bool is_own_thread() const;
+
   // Leaves a call to the thread, in torch's modes of the caller.
   std::unique_ptr<Posted> post(std::function<void()> call);
 

@@ -108,7 +108,7 @@ TEST(ShmFaults, APeerThatDoesNotComeIsATimeout) {
                         return;
                       }
                       const std::string said = failure_of([&] { meet(group); });
-                      require(said == "rank 1 could not be reached: it did not come within 200 ms", said);
+                      require(said == "rank 1 could not be reached: it did not come within the timeout of 200 ms", said);
                     },
                     {.timeout = std::chrono::milliseconds(200)});
   EXPECT_EQ(endings, (Endings{"", ""}));

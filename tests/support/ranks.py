@@ -1,4 +1,4 @@
-"""Runs a test body as several ranks: processes forked from this one, which has torch loaded, joined by gloo.
+"""Runs a test body as several ranks: processes forked from this one, which has torch loaded, joined by a backend.
 
     @ranks(1, 2, 3, 4)
     def test_something(rank, size): ...
@@ -20,7 +20,6 @@ import traceback
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,21 +30,29 @@ DEFAULT_TIMEOUT_S = 60.0
 
 
 def run_ranks(
-    size: int, body: Callable[..., Any], *args: Any, timeout_s: float = DEFAULT_TIMEOUT_S, **kwargs: Any
+    size: int,
+    body: Callable[..., Any],
+    *args: Any,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    backend: str = "gloo",
+    **kwargs: Any,
 ) -> list[Any]:
     """Calls `body(rank, size, *args, **kwargs)` in `size` forked ranks and gives what each returned."""
     with tempfile.TemporaryDirectory() as folder:
-        children = [_fork(rank, size, Path(folder) / "store", timeout_s, body, args, kwargs) for rank in range(size)]
+        place = f"file://{folder}/store"
+        children = [_fork(rank, size, backend, place, body, args, kwargs) for rank in range(size)]
         return _collect(children, timeout_s)
 
 
-def ranks(*sizes: int, timeout_s: float = DEFAULT_TIMEOUT_S) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+def ranks(
+    *sizes: int, timeout_s: float = DEFAULT_TIMEOUT_S, backend: str = "gloo"
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Makes a test of a body that takes `rank` and `size` first; its other arguments are pytest's."""
 
     def decorate(body: Callable[..., Any]) -> Callable[..., None]:
         @pytest.mark.parametrize("size", sizes, ids=lambda n: f"{n}ranks")
         def test(size: int, **fixtures: Any) -> None:
-            run_ranks(size, body, timeout_s=timeout_s, **fixtures)
+            run_ranks(size, body, timeout_s=timeout_s, backend=backend, **fixtures)
 
         functools.update_wrapper(test, body, updated=())
         del test.__wrapped__  # type: ignore[attr-defined]  # pytest reads the signature through it
@@ -61,7 +68,7 @@ def ranks(*sizes: int, timeout_s: float = DEFAULT_TIMEOUT_S) -> Callable[[Callab
 
 
 def _fork(
-    rank: int, size: int, store: Path, timeout_s: float, body: Callable[..., Any], args: Any, kwargs: Any
+    rank: int, size: int, backend: str, place: str, body: Callable[..., Any], args: Any, kwargs: Any
 ) -> tuple[int, Connection]:
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -73,10 +80,11 @@ def _fork(
     try:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+        dist.init_process_group(backend, init_method=place, rank=rank, world_size=size)
         result = body(rank, size, *args, **kwargs)
         theirs.send((True, result))
-        dist.barrier()
+        if dist.is_initialized():
+            dist.barrier()
         status = 0
     except BaseException:  # whatever a rank raised is the parent's to report
         theirs.send((False, traceback.format_exc()))

@@ -1,0 +1,175 @@
+"""How fast torch.distributed is on the backend "shardway", against gloo, on one host."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bench.backend_contenders import BARRIER, FLOAT_BYTES, OPS, OURS, PEER, STEP, Case, Groups, steps
+from bench.forked_ranks import run_ranks
+from bench.peak_memory import available_bytes
+from bench.report import (
+    OUTPUT_FOLDER,
+    Claim,
+    Progress,
+    Row,
+    bytes_text,
+    geometric_mean,
+    print_claims,
+    print_table,
+    us_text,
+    write_json,
+)
+from bench.timing import BUSY_CORES, Effort, Meeting, Timing, undisturbed
+
+SIZES = [FLOAT_BYTES * 4**power for power in range(13)]  # 4 B to 64 MiB
+MOST_US_OF_SMALLEST = 15.0
+TIMES_FASTER = 10.0
+FIELDS = {
+    "shape": "elements of the larger of input and output, f32",
+    "bytes": "of the larger of input and output",
+    "us": "median of the samples, from the first rank's start to the last rank's end",
+    "spread": "third quartile minus first, as a share of the median",
+}
+
+HELP = f"""
+The same calls of torch.distributed on two groups of the same ranks: {OURS} and {PEER}. They take turns, inputs
+rewritten before each call, outputs the caller's. A call lasts from the first rank's start to the last rank's end; the
+figure is the median. Ranks are pinned to a core each and scheduled as SCHED_BATCH (bench/forked_ranks.py says why).
+Results are checked once per row. A row is measured again when other programs were busy meanwhile.
+
+Leaves build/bench/backend.json. Exits 1 when a claim is missed.
+"""
+
+
+@dataclass
+class Findings:
+    rows: list[Row]
+    notes: list[str]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.backend",
+        description=__doc__,
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="2 ranks and few samples: about a minute, rough figures")
+    parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks (default: 2 4, quick 2)")
+    parser.add_argument("--seconds", type=float, help="time for one row (default: 1, quick 0.2; at least 5 samples)")
+    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
+    options = parser.parse_args(arguments)
+
+    all_ranks = options.ranks or ([2] if options.quick else [2, 4])
+    effort = Effort(seconds=options.seconds or (0.2 if options.quick else 1.0))
+    torch.set_num_threads(1)
+    print(f"torch.distributed on {OURS} and on {PEER}, one host, ranks {all_ranks}.")
+    began = time.monotonic()
+    findings = Findings([], [])
+    for ranks in all_ranks:
+        print(f"\n{ranks} ranks")
+        found = run_ranks(ranks, _measure, Meeting(ranks), effort, timeout_s=3600.0)[0]
+        findings.rows += found.rows
+        findings.notes += found.notes
+    _print_tables(findings)
+    claims = claims_of(findings.rows)
+    path = write_json(options.output / "backend.json", findings.rows, claims, FIELDS, notes=findings.notes)
+    print(f"\n{path}\n{time.monotonic() - began:.0f} s")
+    return print_claims(claims)
+
+
+def _measure(rank: int, ranks: int, meeting: Meeting, effort: Effort) -> Findings:
+    findings = Findings([], [])
+    groups = Groups.make()
+    cases = [Case(op, rank, ranks, size) for size in SIZES for op in OPS]
+    cases.insert(0, Case(BARRIER, rank, ranks, 0))
+    progress = Progress(len(cases) + 1)
+    for case in cases:
+        need = 6 * ranks * case.bytes
+        if not meeting.agree(rank, need < available_bytes()):
+            findings.notes.append(
+                f"{ranks} ranks, {bytes_text(case.bytes)} {case.op}: needs {bytes_text(need)} of memory"
+            )
+            continue
+        what = f"{bytes_text(case.bytes):8} {case.op:22}"
+        timings, busy = undisturbed(meeting, rank, case.contenders(groups), effort)
+        findings.rows += [_row(case.op, name, ranks, case.count, timing) for name, timing in timings.items()]
+        if rank == 0:
+            progress.finished(f"{what} {_summary(timings)}")
+            if busy > BUSY_CORES:
+                findings.notes.append(f"{ranks} ranks, {what}: others kept {busy:.1f} cores busy")
+    timings, _ = undisturbed(meeting, rank, steps(groups), effort)
+    findings.rows += [_row(STEP, name, ranks, 0, timing) for name, timing in timings.items()]
+    if rank == 0:
+        progress.finished(f"{'':8} {STEP:22} {_summary(timings)}")
+    return findings
+
+
+def _row(op: str, name: str, ranks: int, count: int, timing: Timing) -> Row:
+    size = count * FLOAT_BYTES
+    return Row(op, name, ranks, (count,), size, round(timing.us, 2), round(timing.spread, 3), timing.samples)
+
+
+def _summary(timings: Mapping[str, Timing]) -> str:
+    parts = [f"{name} {us_text(timing.us)} ±{timing.spread / 2:.0%}" for name, timing in timings.items()]
+    return f"{timings[PEER].us / timings[OURS].us:6.1f}x   " + ", ".join(parts)
+
+
+def _faster(rows: Sequence[Row]) -> list[tuple[Row, float]]:
+    """Our rows, and how many times longer the other takes."""
+    theirs = {(row.op, row.ranks, row.bytes): row.us for row in rows if row.contender == PEER}
+    return [(row, theirs[row.op, row.ranks, row.bytes] / row.us) for row in rows if row.contender == OURS]
+
+
+def claims_of(rows: Sequence[Row]) -> list[Claim]:
+    ratios = _faster(rows)
+    smallest = [row.us for row, _ in ratios if (row.op, row.ranks, row.bytes) == ("all_reduce", 2, SIZES[0])]
+    calls = [times for row, times in ratios if row.op != STEP]
+    claims = [
+        Claim(
+            f"all_reduce of 4 bytes on 2 ranks: under {MOST_US_OF_SMALLEST:g} µs", us_text(us), us < MOST_US_OF_SMALLEST
+        )
+        for us in smallest
+    ]
+    mean = geometric_mean(calls)
+    claims.append(
+        Claim(
+            f"all calls and sizes: at least {TIMES_FASTER:g} times faster than {PEER} in the geometric mean",
+            f"{mean:.1f} times",
+            mean >= TIMES_FASTER,
+        )
+    )
+    least, slowest = min(((times, row) for row, times in ratios if row.op != STEP), key=lambda found: found[0])
+    figure = f"{least:.2f} times at {slowest.op} of {bytes_text(slowest.bytes)}, {slowest.ranks} ranks"
+    claims.append(Claim(f"every call and size: no slower than {PEER}", figure, least >= 1))
+    claims += [
+        Claim(f"a DDP step on {row.ranks} ranks: faster than on {PEER}", f"{times:.2f} times", times > 1)
+        for row, times in ratios
+        if row.op == STEP
+    ]
+    return claims
+
+
+def _print_tables(findings: Findings) -> None:
+    us = {(row.ranks, row.op, row.bytes, row.contender): row.us for row in findings.rows}
+    for ranks in sorted({row.ranks for row in findings.rows}):
+        print(f"\n{ranks} ranks: time of a call")
+        lines = [
+            [f"{bytes_text(row.bytes)} {row.op}", us_text(row.us), us_text(peer), f"{peer / row.us:.1f}"]
+            for row in findings.rows
+            if row.ranks == ranks and row.contender == OURS and (peer := us[ranks, row.op, row.bytes, PEER])
+        ]
+        print_table(["", OURS, PEER, "faster"], lines)
+    for note in findings.notes:
+        print(f"Note: {note}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

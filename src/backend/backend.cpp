@@ -1,0 +1,163 @@
+#include "backend/backend.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "backend/manner.h"
+#include "backend/meeting.h"
+#include "backend/work.h"
+#include "shardway/memory.h"
+
+namespace shardway::backend {
+namespace {
+
+constexpr int kMostRanks = 1024;  // a note has room for their counts
+
+c10::intrusive_ptr<Options> options_like(const c10::intrusive_ptr<c10d::Backend::Options>& given,
+                                         std::chrono::milliseconds timeout) {
+  auto options = c10::make_intrusive<Options>(given ? given->timeout : timeout);
+  if (given) {
+    options->group_name = given->group_name;
+    options->group_desc = given->group_desc;
+    options->global_ranks_in_group = given->global_ranks_in_group;
+  }
+  return options;
+}
+
+}  // namespace
+
+Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 c10::intrusive_ptr<Options> options)
+    : c10d::Backend(rank, size),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      table_(std::make_shared<Table>(size)) {
+  TORCH_CHECK_VALUE(size <= kMostRanks, "shardway: ", size, " ranks are more than the ", kMostRanks,
+                    " that a group can have");
+  engine_ = std::make_shared<ShmEngine>(meet(*store_, rank, size, options_->timeout));
+  init();
+}
+
+Backend::~Backend() = default;
+
+std::shared_ptr<ShmEngine> Backend::shm_engine() {
+  const std::lock_guard lock(mutex_);
+  return engine_;
+}
+
+std::shared_ptr<ShmEngine> Backend::engine(const char* name) {
+  auto engine = shm_engine();
+  TORCH_CHECK_WITH(DistBackendError, engine != nullptr, name, ": the group was destroyed (rank ", rank_, ")");
+  return engine;
+}
+
+// The thread may run a call after the backend is gone.
+WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tensors& outputs,
+                        std::function<void(Collectives&)> call) {
+  const auto used = engine(manner.name());
+  const uint64_t number = ++sequence_number_;
+  auto work = c10::make_intrusive<CallWork>(rank_, manner.type, manner.title, inputs, outputs, number);
+  const auto timeout = manner.timeout == c10d::kUnsetTimeout ? options_->timeout : manner.timeout;
+  auto run = [used, table = table_, timeout, call = std::move(call)] {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    used->in_turn([&](shm::Group& group) {
+      group.set_timeout(timeout);
+      Collectives collectives(group, *table);
+      call(collectives);
+    });
+  };
+  // What a callback of a future calls runs at once, on every rank between the same two calls: the callback
+  // may wait for it.
+  if (used->is_own_thread() || (!manner.is_async && !is_coalescing_)) {
+    run();
+    work->complete(nullptr);
+    return work;
+  }
+  used->post([run = std::move(run), work] {
+    try {
+      run();
+      work->complete(nullptr);
+    } catch (...) {
+      work->complete(std::current_exception());
+    }
+  });
+  return kept(work);
+}
+
+WorkPtr Backend::kept(WorkPtr work) {
+  if (is_coalescing_) coalesced_.push_back(work);
+  return work;
+}
+
+void Backend::startCoalescing() {
+  is_coalescing_ = true;
+  coalesced_.clear();
+}
+
+WorkPtr Backend::endCoalescing() {
+  is_coalescing_ = false;
+  return c10::make_intrusive<ManyWorks>(std::exchange(coalesced_, {}));
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const std::vector<int>& ranks,
+                                                 const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+  if (found == ranks.end()) return nullptr;
+  return c10::make_intrusive<Backend>(store, static_cast<int>(found - ranks.begin()),
+                                      static_cast<int>(ranks.size()), options_like(opts, options_->timeout));
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const c10::intrusive_ptr<c10d::Backend::Options>& opts,
+                                                 const int& rank, const int& size) {
+  return c10::make_intrusive<Backend>(store, rank, size, options_like(opts, options_->timeout));
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::shrink(
+    const std::vector<int64_t>& ranks_to_exclude, int /*shrink_flags*/,
+    const c10::intrusive_ptr<c10d::Backend::Options>& opts_override) {
+  std::vector<int> left;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto excluded = std::find(ranks_to_exclude.begin(), ranks_to_exclude.end(), rank);
+    if (excluded == ranks_to_exclude.end()) left.push_back(rank);
+  }
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("shrink/" + std::to_string(shrinks_++), store_);
+  auto smaller = split(store, left, opts_override);
+  TORCH_CHECK_VALUE(smaller, "shrink: rank ", rank_, " is one of those to exclude");
+  return smaller;
+}
+
+void Backend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
+
+c10d::ErrorType Backend::getError() {
+  const auto used = shm_engine();
+  const bool is_fine = used != nullptr && !used->group().is_lost();
+  return is_fine ? c10d::ErrorType::SUCCESS : c10d::ErrorType::COMM_ERROR;
+}
+
+void Backend::abort() {
+  if (const auto used = shm_engine()) used->group().abort();
+}
+
+// What was posted is done first.
+void Backend::shutdown() {
+  const auto used = shm_engine();
+  if (!used) return;
+  if (!used->group().is_lost()) used->in_turn([](shm::Group& group) { group.leave(); });
+  const std::lock_guard lock(mutex_);
+  engine_.reset();
+}
+
+bool Backend::supportsTensorAlloc(c10::DeviceIndex /*device*/) { return true; }
+
+// NOLINTNEXTLINE(google-runtime-int): c10d's signature
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
+  TORCH_CHECK_VALUE(options.device().is_cpu(), "allocateTensor: the group has no memory on ",
+                    options.device());
+  return empty({size}, c10::typeMetaToScalarType(options.dtype()));
+}
+
+}  // namespace shardway::backend

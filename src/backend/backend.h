@@ -1,0 +1,123 @@
+// The c10d backend named "shardway": ranks of one host that share memory.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "backend/collectives.h"
+#include "transport/host.h"
+#include "transport/shm_engine.h"
+
+namespace shardway::backend {
+
+inline constexpr const char* kName = "shardway";
+
+struct Options : c10d::Backend::Options {
+  explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+      : c10d::Backend::Options(kName, timeout) {}
+};
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// Calls with asyncOp = false run on the caller's thread and give back finished work; the others are left to
+// a thread of the group, and all run in the order in which they are made. What c10d calls _allgather_base and
+// the like is renamed in versions to come: only here do those names stand.
+class Backend : public c10d::Backend, public SharesMemory {
+ public:
+  // Collective over the ranks that share the store. Throws c10::DistBackendError where they share no host.
+  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return kName; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  std::shared_ptr<ShmEngine> shm_engine() override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  void setSequenceNumberForGroup() override { sequence_number_ = 0; }
+  uint64_t getSequenceNumberForGroup() override { return sequence_number_; }
+
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& opts,
+                                          const int& rank, const int& size) override;
+  bool supportsShrinking() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<int64_t>& ranks_to_exclude, int shrink_flags,
+      const c10::intrusive_ptr<c10d::Backend::Options>& opts_override) override;
+
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;  // NOLINT(google-runtime-int)
+
+ private:
+  struct Manner;
+
+  // The engine, or an error that says that the group is over.
+  std::shared_ptr<ShmEngine> engine(const char* name);
+  WorkPtr launch(const Manner& manner, const Tensors& inputs, const Tensors& outputs,
+                 std::function<void(Collectives&)> call);
+  void run(const std::shared_ptr<ShmEngine>& engine, std::chrono::milliseconds timeout,
+           const std::function<void(Collectives&)>& call);
+  WorkPtr kept(WorkPtr work);
+  WorkPtr receive(Tensors& tensors, std::optional<int64_t> from, int tag);
+  void check_message(const char* name, const Tensors& tensors, std::optional<int64_t> peer) const;
+  std::vector<int64_t> absentees(ShmEngine& engine, std::chrono::milliseconds timeout, bool wait_all_ranks);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<Options> options_;
+  std::mutex mutex_;
+  std::shared_ptr<ShmEngine> engine_;  // null once the group is destroyed
+  std::shared_ptr<Turns> futures_ = std::make_shared<Turns>();
+  std::shared_ptr<Table> table_;
+  std::atomic<uint64_t> sequence_number_{0};
+  std::atomic<bool> has_failed_{false};
+  int64_t shrinks_ = 0;
+  bool is_coalescing_ = false;
+  std::vector<WorkPtr> coalesced_;
+};
+
+}  // namespace shardway::backend

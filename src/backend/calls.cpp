@@ -1,0 +1,164 @@
+// c10d's names for the collectives.
+#include <ATen/ATen.h>
+
+#include "backend/backend.h"
+#include "backend/manner.h"
+
+namespace shardway::backend {
+namespace {
+
+using c10d::OpType;
+
+const at::Tensor& only(const char* name, const Tensors& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": one tensor is expected, not ", tensors.size());
+  return tensors.front();
+}
+
+const Tensors& only(const char* name, const std::vector<Tensors>& lists) {
+  TORCH_CHECK_VALUE(lists.size() == 1, name, ": one list is expected, not ", lists.size());
+  return lists.front();
+}
+
+void check_lengths(const char* name, size_t outputs, size_t inputs) {
+  TORCH_CHECK_VALUE(outputs == inputs, name, ": ", outputs, " outputs for ", inputs, " inputs");
+}
+
+Tensors all_of(const std::vector<Tensors>& lists) {
+  Tensors all;
+  for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+}  // namespace
+
+WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  const at::Tensor t = only("broadcast", tensors);
+  return launch(Manner::of(OpType::BROADCAST, "shardway:broadcast", opts), tensors, tensors,
+                [t, root = opts.rootRank](Collectives& group) { group.broadcast(t, root); });
+}
+
+WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  const at::Tensor t = only("all_reduce", tensors);
+  if (t.is_sparse()) return allreduce_sparse(tensors, opts);
+  return launch(Manner::of(OpType::ALLREDUCE, "shardway:all_reduce", opts), tensors, tensors,
+                [t, op = opts.reduceOp](Collectives& group) { group.all_reduce(t, op); });
+}
+
+WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  const at::Tensor t = only("all_reduce", tensors);
+  return launch(Manner::of(OpType::_ALLREDUCE_SPARSE, "shardway:all_reduce", opts), tensors, tensors,
+                [t, op = opts.reduceOp](Collectives& group) { group.sparse_all_reduce(t, op); });
+}
+
+WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  return launch(
+      Manner::of(OpType::ALLREDUCE_COALESCED, "shardway:all_reduce", opts), tensors, tensors,
+      [tensors, op = opts.reduceOp](Collectives& group) { group.all_reduce_together(tensors, op); });
+}
+
+WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  const at::Tensor t = only("reduce", tensors);
+  return launch(
+      Manner::of(OpType::REDUCE, "shardway:reduce", opts), tensors, tensors,
+      [t, op = opts.reduceOp, root = opts.rootRank](Collectives& group) { group.reduce(t, op, root); });
+}
+
+WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                           const c10d::AllgatherOptions& opts) {
+  const Tensors list = only("all_gather", outputs);
+  const at::Tensor input = only("all_gather", inputs);
+  return launch(Manner::of(OpType::ALLGATHER, "shardway:all_gather", opts), inputs, list,
+                [list, input](Collectives& group) { group.all_gather(list, input); });
+}
+
+WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
+  return launch(Manner::of(OpType::_ALLGATHER_BASE, "shardway:_all_gather_base", opts), {input}, {output},
+                [output, input](Collectives& group) { group.all_gather_single(output, input); });
+}
+
+// c10d has the lists by rank here: outputs[r][i] is input i of rank r.
+WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                     const c10d::AllgatherOptions& opts) {
+  TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_, "all_gather_coalesced: ", outputs.size(),
+                    " lists for ", size_, " ranks");
+  for (const Tensors& list : outputs) check_lengths("all_gather_coalesced", list.size(), inputs.size());
+  return launch(Manner::of(OpType::ALLGATHER_COALESCED, "shardway:all_gather", opts), inputs, all_of(outputs),
+                [outputs, inputs](Collectives& group) {
+                  for (size_t i = 0; i < inputs.size(); ++i) {
+                    Tensors list;
+                    for (const Tensors& of_rank : outputs) list.push_back(of_rank[i]);
+                    group.all_gather(list, inputs[i]);
+                  }
+                });
+}
+
+WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::AllgatherOptions& opts) {
+  check_lengths("all_gather_into_tensor", outputs.size(), inputs.size());
+  return launch(Manner::of(OpType::COALESCED, "shardway:_all_gather_base", opts), inputs, outputs,
+                [outputs, inputs](Collectives& group) {
+                  for (size_t i = 0; i < inputs.size(); ++i) group.all_gather_single(outputs[i], inputs[i]);
+                });
+}
+
+WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
+  const at::Tensor input = only("gather", inputs);
+  const Tensors list = outputs.empty() ? Tensors{} : only("gather", outputs);
+  return launch(Manner::of(OpType::GATHER, "shardway:gather", opts), inputs, list,
+                [list, input, root = opts.rootRank](Collectives& group) { group.gather(list, input, root); });
+}
+
+WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
+  const at::Tensor output = only("scatter", outputs);
+  const Tensors list = inputs.empty() ? Tensors{} : only("scatter", inputs);
+  return launch(
+      Manner::of(OpType::SCATTER, "shardway:scatter", opts), list, outputs,
+      [output, list, root = opts.rootRank](Collectives& group) { group.scatter(output, list, root); });
+}
+
+WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                const c10d::ReduceScatterOptions& opts) {
+  const at::Tensor output = only("reduce_scatter", outputs);
+  const Tensors list = only("reduce_scatter", inputs);
+  return launch(
+      Manner::of(OpType::REDUCE_SCATTER, "shardway:reduce_scatter", opts), list, outputs,
+      [output, list, op = opts.reduceOp](Collectives& group) { group.reduce_scatter(output, list, op); });
+}
+
+WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                      const c10d::ReduceScatterOptions& opts) {
+  return launch(Manner::of(OpType::_REDUCE_SCATTER_BASE, "shardway:_reduce_scatter_base", opts), {input},
+                {output}, [output, input, op = opts.reduceOp](Collectives& group) {
+                  group.reduce_scatter_single(output, input, op);
+                });
+}
+
+WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::ReduceScatterOptions& opts) {
+  check_lengths("reduce_scatter_tensor", outputs.size(), inputs.size());
+  return launch(Manner::of(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "shardway:_reduce_scatter_base", opts),
+                inputs, outputs, [outputs, inputs, op = opts.reduceOp](Collectives& group) {
+                  for (size_t i = 0; i < inputs.size(); ++i)
+                    group.reduce_scatter_single(outputs[i], inputs[i], op);
+                });
+}
+
+WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                               std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
+  return launch(Manner::of(OpType::ALLTOALL_BASE, "shardway:all_to_all", opts), {input}, {output},
+                [output, input, output_splits, input_splits](Collectives& group) {
+                  group.all_to_all_single(output, input, output_splits, input_splits);
+                });
+}
+
+WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  return launch(Manner::of(OpType::ALLTOALL, "shardway:all_to_all", opts), inputs, outputs,
+                [outputs, inputs](Collectives& group) { group.all_to_all(outputs, inputs); });
+}
+
+WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
+  return launch(Manner::of(OpType::BARRIER, "shardway:barrier", opts), {}, {},
+                [](Collectives& group) { group.barrier(); });
+}
+
+}  // namespace shardway::backend

@@ -1,0 +1,26 @@
+// How a call is made, out of c10d's options.
+#pragma once
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "backend/backend.h"
+
+namespace shardway::backend {
+
+struct Backend::Manner {
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* title = "";  // as profilers show it: "shardway:" and the name of torch's function
+  bool is_async = true;
+  std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+
+  const char* name() const { return title + sizeof("shardway:") - 1; }
+
+  template <class CallOptions>
+  static Manner of(c10d::OpType type, const char* title, const CallOptions& options) {
+    return {.type = type, .title = title, .is_async = options.asyncOp, .timeout = options.timeout};
+  }
+};
+
+}  // namespace shardway::backend

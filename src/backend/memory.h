@@ -1,0 +1,71 @@
+// Tensors as memory without gaps.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/note.h"
+
+namespace shardway::backend {
+
+// Throws c10::ValueError for what cannot be moved.
+void check_tensor(const at::Tensor& t);
+void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarType dtype);
+
+// The tensor, or a copy of it whose elements lie one behind the other.
+at::Tensor packed(const at::Tensor& t);
+
+// The tensors one behind the other: where they lie, if they lie so, or a copy in memory that peers can read.
+at::Tensor joined(const std::vector<at::Tensor>& list);
+
+std::span<const std::byte> bytes_of(const at::Tensor& t);
+
+struct Span {
+  int64_t begin = 0;
+  int64_t bytes = 0;
+};
+
+// Memory that is written, by rank; offsets count from `base`.
+struct Target {
+  std::byte* base = nullptr;
+  std::vector<Span> parts = {};
+};
+
+// A tensor that a call writes, or a packed stand-in for it.
+class Output {
+ public:
+  explicit Output(const at::Tensor& t);
+
+  const at::Tensor& buffer() const { return buffer_; }
+  std::byte* data() const { return static_cast<std::byte*>(buffer_.mutable_data_ptr()); }
+
+  // The result is there: brings it from the stand-in.
+  void finish() const;
+
+ private:
+  at::Tensor tensor_;
+  at::Tensor buffer_;
+};
+
+// The outputs of a list.
+class Outputs {
+ public:
+  explicit Outputs(const std::vector<at::Tensor>& list);
+
+  Target target() const;
+  void finish() const;
+
+ private:
+  std::vector<Output> outputs_;
+};
+
+// One behind the other, from the counts of elements.
+std::vector<Span> spans_of(const Counts& counts, int64_t size, int64_t element_bytes);
+
+Counts counts_of(const std::vector<at::Tensor>& list);
+
+}  // namespace shardway::backend

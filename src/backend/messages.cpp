@@ -1,0 +1,126 @@
+// send, recv, and the barrier that names who is missing.
+#include <ATen/ATen.h>
+
+#include <sstream>
+
+#include "backend/backend.h"
+#include "backend/manner.h"
+#include "backend/memory.h"
+#include "backend/work.h"
+#include "shm/errors.h"
+#include "transport/shm_errors.h"
+
+namespace shardway::backend {
+namespace {
+
+constexpr int64_t kBarrierTag = int64_t{1} << 40;  // c10d's tags are 32 bits wide
+constexpr int64_t kNobody = -1;
+
+std::span<const std::byte> bytes_of(const int64_t& number) { return std::as_bytes(std::span(&number, 1)); }
+
+std::string joined(const std::vector<int64_t>& ranks) {
+  std::ostringstream text;
+  for (size_t i = 0; i < ranks.size(); ++i) text << (i > 0 ? ", " : "") << ranks[i];
+  return text.str();
+}
+
+}  // namespace
+
+void Backend::check_message(const char* name, const Tensors& tensors, std::optional<int64_t> peer) const {
+  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": one tensor is expected, not ", tensors.size());
+  try {
+    check_tensor(tensors.front());
+  } catch (const c10::Error& error) {
+    TORCH_CHECK_VALUE(false, name, ": ", error.what_without_backtrace(), " (rank ", rank_, ")");
+  }
+  if (!peer) return;
+  TORCH_CHECK_VALUE(*peer >= 0 && *peer < size_, name, ": rank ", *peer, " is not among the ", size_,
+                    " ranks (rank ", rank_, ")");
+}
+
+WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
+  const auto used = engine("send");
+  check_message("send", tensors, to);
+  const at::Tensor x = packed(tensors.front());
+  auto work = c10::make_intrusive<CallWork>(rank_, c10d::OpType::SEND, "shardway:send", tensors, tensors, 0);
+  translated(rank_, [&] {
+    const shm::Label label{.tag = tag, .kind = static_cast<int64_t>(x.scalar_type())};
+    used->group().mailbox().send(to, label, backend::bytes_of(x));
+  });
+  work->complete(nullptr);
+  return kept(work);
+}
+
+WorkPtr Backend::recv(Tensors& tensors, int from, int tag) { return receive(tensors, from, tag); }
+
+WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) { return receive(tensors, std::nullopt, tag); }
+
+WorkPtr Backend::receive(Tensors& tensors, std::optional<int64_t> from, int tag) {
+  const auto used = engine("recv");
+  check_message("recv", tensors, from);
+  return kept(c10::make_intrusive<ReceiveWork>(used, futures_, tensors.front(), from, tag));
+}
+
+// Those that do not say in time that they are here: asked by rank 0.
+std::vector<int64_t> Backend::absentees(ShmEngine& engine, std::chrono::milliseconds timeout,
+                                        bool wait_all_ranks) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + timeout;
+  std::vector<int64_t> absent;
+  for (int64_t peer = 1; peer < size_; ++peer) {
+    auto word = std::make_shared<int64_t>(kNobody);
+    shm::Mailbox& mailbox = engine.group().mailbox();
+    const auto receipt = mailbox.ask({.from = peer,
+                                      .label = {.tag = kBarrierTag},
+                                      .to = std::as_writable_bytes(std::span(word.get(), 1)),
+                                      .owner = word});
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+    try {
+      if (wait_all_ranks || left.count() > 0) {
+        mailbox.wait(receipt, std::max(left, std::chrono::milliseconds(1)));
+      } else if (!mailbox.is_done(receipt)) {
+        mailbox.drop(receipt);
+        TORCH_CHECK_WITH(DistBackendError, false, "Rank 0 timed out in monitoredBarrier after ",
+                         timeout.count(), " ms, before rank ", peer, " came");
+      }
+    } catch (const shm::NotInTime&) {
+      absent.push_back(peer);
+    } catch (const shm::PeerLost&) {
+      absent.push_back(peer);
+    }
+    if (!absent.empty() && !wait_all_ranks) break;
+  }
+  return absent;
+}
+
+void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const auto used = engine("monitored_barrier");
+  const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
+  translated(rank_, [&] {
+    shm::Mailbox& mailbox = used->group().mailbox();
+    if (rank_ == 0) {
+      const std::vector<int64_t> absent = absentees(*used, timeout, wait_all_ranks);
+      const int64_t first = absent.empty() ? kNobody : absent.front();
+      for (int64_t peer = 1; peer < size_ && !used->group().is_lost(); ++peer)
+        mailbox.send(peer, {.tag = kBarrierTag}, bytes_of(first));
+      TORCH_CHECK_WITH(DistBackendError, absent.empty(), "Rank", absent.size() > 1 ? "s " : " ",
+                       joined(absent), " failed to pass monitoredBarrier in ", timeout.count(),
+                       " ms (rank 0)");
+      return;
+    }
+    auto absent = std::make_shared<int64_t>(kNobody);
+    mailbox.send(0, {.tag = kBarrierTag}, bytes_of(kNobody));
+    const auto receipt = mailbox.ask({.from = 0,
+                                      .label = {.tag = kBarrierTag},
+                                      .to = std::as_writable_bytes(std::span(absent.get(), 1)),
+                                      .owner = absent});
+    mailbox.wait(receipt, 2 * timeout);
+    TORCH_CHECK_WITH(
+        DistBackendError, *absent == kNobody, "Rank ", rank_,
+        " successfully reached monitoredBarrier, but received errors while waiting for send/recv "
+        "from rank 0: Rank ",
+        *absent, " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+  });
+}
+
+}  // namespace shardway::backend

@@ -1,0 +1,116 @@
+#include "backend/moves.h"
+
+#include <algorithm>
+
+#include "shm/copy.h"
+#include "shm/reduce.h"
+
+namespace shardway::backend {
+namespace {
+
+constexpr int64_t kLineBytes = 64;
+
+shm::Flat flat_of(const std::byte* input, int64_t input_bytes, const std::vector<Span>& sends) {
+  shm::Flat flat{.element_bytes = 1, .input = input, .input_bytes = input_bytes};
+  for (const Span& send : sends) flat.sends.push_back({.begin = send.begin, .bytes = send.bytes});
+  return flat;
+}
+
+// Where in the input of `rank` the part of `to` begins.
+int64_t begin_of(const Heard& heard, int64_t rank, int64_t to, int64_t element_bytes) {
+  int64_t begin = 0;
+  for (int64_t before = 0; before < to; ++before) begin += heard.sends(rank, before) * element_bytes;
+  return begin;
+}
+
+void take_from_notes(const Heard& heard, int64_t rank, const Exchange& exchange, int64_t element_bytes) {
+  for (size_t from = 0; from < exchange.to.parts.size(); ++from) {
+    const Span& part = exchange.to.parts[from];
+    if (part.bytes == 0) continue;
+    const auto peer = static_cast<int64_t>(from);
+    const bool is_whole = exchange.shares == Shares::whole;
+    const int64_t begin = is_whole ? 0 : begin_of(heard, peer, rank, element_bytes);
+    const std::byte* input = peer == rank ? exchange.input : heard.input(peer);
+    shm::copy_bytes(exchange.to.base + part.begin, input + begin, part.bytes);
+  }
+}
+
+void combine_notes(const Heard& heard, int64_t size, const Span& part, std::byte* output,
+                   const shm::Combine& how) {
+  shm::Few<const std::byte*> addends;
+  for (int64_t rank = 0; rank < size; ++rank) addends.push_back(heard.input(rank) + part.begin);
+  const int64_t count = part.bytes / shm::bytes_of(how.element);
+  if (count > 0) shm::reduce(output, {addends.data(), addends.size()}, count, how);
+}
+
+void combine_parts(shm::Group& group, const Reduction& reduction) {
+  const Span& own = reduction.parts[static_cast<size_t>(group.rank())];
+  shm::Flat flat = flat_of(reduction.input, reduction.input_bytes, reduction.parts);
+  flat.element_bytes = shm::bytes_of(reduction.how.element);
+  flat.output = reduction.output;
+  flat.combine = reduction.how;
+  for (size_t rank = 0; rank < reduction.parts.size(); ++rank)
+    flat.takes.push_back({.from = own.begin, .to = 0, .bytes = own.bytes});
+  group.run(flat);
+}
+
+// Nearly equal parts that begin at cache lines.
+std::vector<Span> parts_of(int64_t bytes, int64_t size) {
+  const int64_t lines = (bytes + kLineBytes - 1) / kLineBytes;
+  std::vector<Span> parts;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    const int64_t begin = std::min(bytes, lines * rank / size * kLineBytes);
+    const int64_t end = std::min(bytes, lines * (rank + 1) / size * kLineBytes);
+    parts.push_back({.begin = begin, .bytes = end - begin});
+  }
+  return parts;
+}
+
+// Every rank's part, which it has in its place already, to all the others.
+void share_parts(shm::Group& group, std::byte* memory, const std::vector<Span>& parts) {
+  const auto own = static_cast<size_t>(group.rank());
+  shm::Flat flat{.element_bytes = 1, .input = memory + parts[own].begin, .input_bytes = parts[own].bytes};
+  flat.output = memory;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const bool is_own = rank == own;
+    flat.sends.push_back({.begin = 0, .bytes = is_own ? 0 : parts[own].bytes});
+    flat.takes.push_back({.from = 0, .to = parts[rank].begin, .bytes = is_own ? 0 : parts[rank].bytes});
+  }
+  group.run(flat);
+}
+
+}  // namespace
+
+void run(shm::Group& group, const Heard& heard, const Exchange& exchange, int64_t element_bytes) {
+  if (heard.has_inputs()) return take_from_notes(heard, group.rank(), exchange, element_bytes);
+  shm::Flat flat = flat_of(exchange.input, exchange.input_bytes, exchange.sends);
+  flat.output = exchange.to.base;
+  for (size_t from = 0; from < exchange.to.parts.size(); ++from) {
+    const Span& part = exchange.to.parts[from];
+    const bool is_own = static_cast<int64_t>(from) == group.rank();
+    flat.takes.push_back(
+        {.from = is_own ? exchange.sends[from].begin : shm::kUnknown, .to = part.begin, .bytes = part.bytes});
+  }
+  group.run(flat);
+}
+
+void run(shm::Group& group, const Heard& heard, const Reduction& reduction) {
+  const Span& own = reduction.parts[static_cast<size_t>(group.rank())];
+  if (heard.has_inputs()) {
+    combine_notes(heard, group.size(), own, reduction.output, reduction.how);
+  } else {
+    combine_parts(group, reduction);
+  }
+}
+
+void reduce_in_place(shm::Group& group, const Heard& heard, std::byte* memory, int64_t bytes,
+                     const shm::Combine& how) {
+  if (heard.has_inputs())
+    return combine_notes(heard, group.size(), {.begin = 0, .bytes = bytes}, memory, how);
+  const std::vector<Span> parts = parts_of(bytes, group.size());
+  std::byte* own = memory + parts[static_cast<size_t>(group.rank())].begin;
+  combine_parts(group, {.input = memory, .input_bytes = bytes, .parts = parts, .output = own, .how = how});
+  share_parts(group, memory, parts);
+}
+
+}  // namespace shardway::backend

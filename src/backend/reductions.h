@@ -1,0 +1,15 @@
+// c10d's reduce ops as what src/shm combines.
+#pragma once
+
+#include <cstdint>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "backend/note.h"
+#include "shm/reduce.h"
+
+namespace shardway::backend {
+
+// Fills in op and factor. Throws c10::ValueError where the combination is not defined.
+shm::Combine combine_of(const c10d::ReduceOp& op, at::ScalarType dtype, int64_t size, Terms& terms);
+
+}  // namespace shardway::backend

@@ -1,0 +1,98 @@
+// Messages between two ranks of a group, outside its collectives.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shm/arena.h"
+#include "shm/waiting.h"
+
+namespace shardway::shm {
+
+// What a message says of itself; the kind is the callers' own word, which both sides must give alike.
+struct Label {
+  int64_t tag = 0;
+  int64_t kind = 0;
+};
+
+// A message that a rank asked for.
+struct Receipt {
+  std::optional<int64_t> from = std::nullopt;  // without: from anybody
+  Label label = {};
+  std::span<std::byte> to = {};
+  std::shared_ptr<const void> owner = nullptr;  // of that memory
+
+  bool is_done = false;
+  int64_t sender = -1;
+  int64_t sent_bytes = -1;  // of the message that came; with another length or kind it was not stored
+  int64_t sent_kind = -1;
+};
+
+// A message is a block of the sender's arena: the sender never waits. Blocks to one peer form a chain, which
+// the peer reads in order; what nobody asked for yet is kept aside. Messages with one tag are received in the
+// order in which they were sent, by the receipts in the order in which those were asked for. Any thread may
+// call.
+class Mailbox {
+ public:
+  Mailbox(std::shared_ptr<Arena> arena, Waiting& waiting);
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  // Throws ArenaFull; PeerLost when the peer is known to be gone.
+  void send(int64_t peer, const Label& label, std::span<const std::byte> message);
+
+  std::shared_ptr<Receipt> ask(const Receipt& wanted);
+
+  bool is_done(const std::shared_ptr<Receipt>& receipt);
+
+  // Throws PeerLost when the message cannot come any more; NotInTime, and drops the receipt.
+  void wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
+
+  // Nothing is written to its memory any more.
+  void drop(const std::shared_ptr<Receipt>& receipt);
+
+  // The blocks that may still be read: the caller frees them when all peers have left.
+  std::vector<std::byte*> take_blocks();
+
+ private:
+  // As in the arena, before its bytes.
+  struct alignas(64) Head {
+    std::atomic<int64_t> next;  // the message after it; 0 while there is none
+    Label label;
+    int64_t bytes;
+  };
+  struct Kept {
+    int64_t sender = 0;
+    Label label = {};
+    std::vector<std::byte> bytes = {};
+  };
+
+  void send_to_self(const Label& label, std::span<const std::byte> message);
+  void free_read(int64_t peer);
+  void take_all_that_came();
+  void take(int64_t sender, const Head& head);
+  void deliver(int64_t sender, const Label& label, std::span<const std::byte> message);
+  const Head* next_of(int64_t sender) const;
+  static bool fits(const Receipt& receipt, int64_t sender, const Label& label);
+  static void fulfil(Receipt& receipt, int64_t sender, const Label& label, std::span<const std::byte> bytes);
+
+  std::shared_ptr<Arena> arena_;
+  Waiting& waiting_;
+  std::mutex mutex_;
+  std::vector<std::deque<Head*>> sent_;           // by peer: the blocks from `freed_` on
+  std::vector<uint64_t> freed_;                   // by peer: blocks freed
+  std::vector<const Head*> last_;                 // by peer: the message read last
+  std::list<std::shared_ptr<Receipt>> receipts_;  // not done yet
+  std::list<Kept> kept_;                          // that nobody asked for yet
+};
+
+}  // namespace shardway::shm
