@@ -88,7 +88,7 @@ bool is_mean(std::string_view op) { return op == "avg" || op == "mean"; }
 at::Tensor all_gather_v_autograd(const at::Tensor& x, SymSizes sizes, int64_t dim, std::string_view grad,
                                  std::string_view group) {
   const auto run = [=](const at::Tensor& in) { return all_gathered(in, sizes, dim, grad, group); };
-  const auto adjoint = [=, rows = sizes.vec(), mode = std::string(grad),
+  const auto adjoint = [dim, rows = sizes.vec(), mode = std::string(grad),
                         name = std::string(group)](const at::Tensor& g) {
     if (mode == "local") return own_block(g, rows, dim, place_in(name).rank);
     return reduce_scattered(g, SymSizes(rows), dim, mode == "mean" ? "avg" : "sum", name);

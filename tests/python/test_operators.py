@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 import shardway._operators  # noqa: F401
+from tests.support import dense
 from tests.support.dense import Draw
 from tests.support.ranks import ranks
 
@@ -49,3 +50,18 @@ def test_every_operator_passes_opcheck(rank, size, seed):
     assert {op.name() for op, _ in checked} == registered
     for op, arguments in checked:
         torch.library.opcheck(op, arguments)
+
+
+@ranks(2)
+def test_the_gradient_of_an_operators_gradient_is_the_operator(rank, size, seed):
+    """Which is linear. Backward is a collective each time, also on the ranks that a broadcast or a scatter gives to."""
+    draw = Draw(seed)
+    for op, (x, *rest) in calls(rank, size, draw):
+        if op.name().endswith("_sizes") or "local" in rest or "mean" in rest:
+            continue
+        y = op(x, *rest)
+        upstream = torch.randn_like(y, requires_grad=True)
+        (grad,) = torch.autograd.grad(y, x, upstream, create_graph=True)
+        direction = torch.randn_like(x)
+        (again,) = torch.autograd.grad(grad, upstream, direction)
+        dense.assert_close(again, op(direction, *rest), op.name())
