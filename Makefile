@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo test soak golden gallery surface fuzz lint format wheel bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-backend torch-suite clean library everything
+	bench-redistribute bench-shm bench-backend bench-dtensor torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -24,9 +24,10 @@ test: everything  ## build all; run the C++ and Python tests, the examples among
 	@echo "== Python tests and examples"
 	@$(PYTHON) -m pytest -q tests
 
-torch-suite: library  ## PyTorch's own tests of backends, on ours, ranks forked from one process
+torch-suite: library  ## PyTorch's own tests of backends, on ours, and its op database on DTensors
 	@scripts/setup test
 	@$(PYTHON) -m tests.torch_suite
+	@$(PYTHON) -m pytest -q tests/torch_suite/op_database.py
 
 soak: library  ## random collectives in shared memory for ten minutes, every result checked, nothing may grow
 	@scripts/setup test
@@ -93,6 +94,10 @@ bench-shm: library  ## compare shared memory with Open MPI, MPICH, gloo and a pl
 bench-backend: library  ## compare torch.distributed on the backend "shardway" with gloo
 	@scripts/setup test
 	@$(PYTHON) -m bench.backend
+
+bench-dtensor: library  ## compare DTensor inside and outside of use_for_dtensor
+	@scripts/setup test
+	@$(PYTHON) -m bench.dtensor
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist

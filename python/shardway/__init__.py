@@ -32,6 +32,7 @@ from shardway._C import (
     Topology,
     __version__,
 )
+from shardway._checkpoint import for_checkpoint
 from shardway._collectives import (
     all_gather_v,
     all_reduce,
@@ -83,6 +84,7 @@ __all__ = [
     "draw",
     "empty",
     "empty_cache",
+    "for_checkpoint",
     "gather_sizes",
     "gather_v",
     "memory_stats",

@@ -61,6 +61,14 @@ def test_weights_arrive_whole_on_the_inference_mesh(ranks: int) -> None:
     assert f"ok: the logits on ranks {list(range(ranks // 2, ranks))} are those of one process" in output
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_model_goes_to_another_mesh_and_back(ranks: int) -> None:
+    output = run("examples/model_relayout.py", "-n", str(ranks), "--width", "16", "--layers", "2")
+    assert f"{ranks} ranks, 24 parameters" in output
+    assert " ms for all at once; DTensor " in output
+    assert output.endswith("ok: every parameter came back bit by bit\n")
+
+
 @pytest.mark.parametrize("example", ["contrastive", "expert_exchange", "tensor_parallel", "weights_to_inference"])
 def test_example_joins_the_ranks_of_torchrun(example: str) -> None:
     output = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"examples/{example}.py")

@@ -8,8 +8,10 @@ import threading
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -234,3 +236,35 @@ def test_a_part_that_does_not_fit_is_the_same_error_on_every_rank(rank, size):
     good = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)], src_data_rank=None)
     with sw.use_for_dtensor():
         assert torch.equal(good.full_tensor(), torch.arange(4.0))
+
+
+def trained_in_two_dims(mesh):
+    """Losses and last weights of a model that is sharded by FSDP2 over one dim and tensor-parallel over the other."""
+    torch.manual_seed(2)
+    model = TwoLayers()
+    parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    for layer in (model.up, model.down, model):
+        fully_shard(layer, mesh=mesh["dp"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 6)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses), [p.full_tensor().detach() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("engine", ["gloo", "shardway"])
+@ranks(4)
+def test_fsdp_with_tensor_parallelism_trains_alike(rank, size, engine):
+    columns, rows = ([0, 2], [1, 3]), ([0, 1], [2, 3])
+    dp, _ = dist.new_subgroups_by_enumeration(columns, backend=engine)
+    tp, _ = dist.new_subgroups_by_enumeration(rows, backend=engine)
+    mesh = DeviceMesh.from_group([dp, tp], "cpu", mesh=torch.arange(4).view(2, 2), mesh_dim_names=("dp", "tp"))
+    (losses, weights), (our_losses, our_weights) = both_ways(lambda: trained_in_two_dims(mesh))
+    assert_close(our_losses, losses, "losses")
+    for ours, theirs in zip(our_weights, weights, strict=True):
+        assert_close(ours, theirs, "weights")
+    assert counts()[0] > 0

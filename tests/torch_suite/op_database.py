@@ -1,4 +1,7 @@
-"""Samples of torch's own database of operators on DTensors: the same values within use_for_dtensor() as without."""
+"""Samples of torch's own database of operators on DTensors: the same values within use_for_dtensor() as without.
+
+SHARDWAY_TEST_SEED gives the seed; without, it is a new one, which is printed when a test fails.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 from torch.utils._pytree import tree_flatten, tree_map
 
 import shardway as sw
-from tests.support.ranks import ranks
+from tests.support.ranks import run_ranks
 
 SAMPLES = 200
 
@@ -64,10 +67,20 @@ def outcome(op, arguments):
         return error
 
 
-@pytest.mark.parametrize("transport", ["shm", "c10d"])
-@ranks(4, timeout_s=240)
-def test_samples_of_the_op_database(rank, size, transport, seed):
-    os.environ["SHARDWAY_TRANSPORT"] = transport
+@pytest.fixture
+def seed():
+    value = int(os.environ.get("SHARDWAY_TEST_SEED", random.randrange(2**31)))
+    print(f"SHARDWAY_TEST_SEED={value}")
+    return value
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shardway"])
+def test_samples_of_the_op_database(backend, seed):
+    run_ranks(4, compare_samples, seed, backend=backend, timeout_s=240)
+
+
+def compare_samples(rank, size, seed):
+    os.environ["SHARDWAY_TRANSPORT"] = "c10d"  # of gloo: the other backend is shared memory as it is
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)  # torch logs what it refuses
     dice = random.Random(seed)
