@@ -2,6 +2,7 @@
 // tensors that are small.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
