@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test soak golden gallery fuzz lint format wheel bench-ragged bench-overhead bench-plan \
+.PHONY: help demo test soak golden gallery surface fuzz lint format wheel bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-dtensor torch-suite clean library everything
 
 PYTHON := .venv/bin/python
@@ -42,6 +42,10 @@ golden:  ## write the outputs that tests/cli compares with anew; read the diff
 gallery: library  ## ten plans and what they teach: build/gallery/index.html, docs/gallery
 	@scripts/setup test
 	@PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON) -m docs.gallery.build
+
+surface: library  ## make every call of docs/surface.md and write what came of it
+	@scripts/setup test
+	@PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON) -m tests.support.surface
 
 fuzz:  ## a minute of any text for the parsers of the program and of files
 	@scripts/setup fuzz

@@ -3,6 +3,8 @@
 Every rank embeds its own pairs, gathers the embeddings of all ranks, and takes the loss of its own rows against all
 columns. The losses of the ranks add up to the loss that one process would have on the whole batch, and so do the
 gradients: sw.all_gather_v passes back, to each rank, what every other rank's loss says about its rows.
+
+With --compile the same loss is one graph of torch.compile, whose sizes differ per rank.
 """
 
 from __future__ import annotations
@@ -51,19 +53,24 @@ def one_process(model: TwoTowers, images: Tensor, texts: Tensor) -> list[Tensor]
     return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
 
 
-def distributed(model: TwoTowers, images: Tensor, texts: Tensor, grad: str) -> list[Tensor]:
-    """The same from every rank's own pairs: loss and gradients, added over the ranks."""
+def loss_of_rank(model: TwoTowers, images: Tensor, texts: Tensor, grad: str) -> Tensor:
     image, text = model(images, texts)
     all_image, sizes = sw.all_gather_v(image, grad=grad)
     all_text, _ = sw.all_gather_v(text, sizes=sizes, grad=grad)  # the sizes are known now: no second exchange
-    loss = loss_of_rows(model, image, text, all_image, all_text, first=sum(sizes[: dist.get_rank()]))
+    return loss_of_rows(model, image, text, all_image, all_text, first=sum(sizes[: dist.get_rank()]))
+
+
+def distributed(model: TwoTowers, images: Tensor, texts: Tensor, grad: str, backend: str | None) -> list[Tensor]:
+    """The same from every rank's own pairs: loss and gradients, added over the ranks."""
+    loss_of = torch.compile(loss_of_rank, fullgraph=True, backend=backend) if backend else loss_of_rank
+    loss = loss_of(model, images, texts, grad)
     results = [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
     for result in results:
         dist.all_reduce(result)
     return results
 
 
-def step(rank: int, ranks: int, most_pairs: int, grad: str) -> None:
+def step(rank: int, ranks: int, most_pairs: int, grad: str, backend: str | None) -> None:
     pairs = [max(1, most_pairs - 4 * r) for r in range(ranks)]
     if ranks > 1:
         pairs[-1] = 1  # a rank with a single pair: on its own it would have nothing to contrast with
@@ -73,7 +80,7 @@ def step(rank: int, ranks: int, most_pairs: int, grad: str) -> None:
 
     expected = one_process(model, images, texts)
     own = images.split(pairs)[rank], texts.split(pairs)[rank]
-    found = distributed(model, *own, grad)
+    found = distributed(model, *own, grad, backend)
     difference = max(float((f - e).abs().max()) for f, e in zip(found, expected, strict=True))
 
     if rank == 0:
@@ -100,8 +107,15 @@ def main() -> int:
         default="sum",
         help="local drops what the other ranks say about this rank's rows: the check then fails (default: sum)",
     )
+    parser.add_argument(
+        "--compile",
+        nargs="?",
+        const="inductor",
+        metavar="BACKEND",
+        help="compile the loss, in one graph, with this backend of torch.compile (inductor)",
+    )
     options = parser.parse_args()
-    return run_ranks(step, options.ranks, options.pairs, options.grad)
+    return run_ranks(step, options.ranks, options.pairs, options.grad, options.compile)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "ops/arguments.h"
+#include "ops/grad_names.h"
 #include "values.h"
 
 namespace shardway::python {
@@ -68,13 +69,7 @@ std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   return sizes;
 }
 
-Grad read_grad(const py::handle& value) {
-  const std::string word = read_word("grad", value);
-  if (word == "sum") return Grad::sum;
-  if (word == "mean") return Grad::mean;
-  if (word == "local") return Grad::local;
-  throw BadArgument("grad='" + word + "' is none of sum, mean, local");
-}
+Grad read_grad(const py::handle& value) { return grad_from_name(read_word("grad", value)); }
 
 Op read_op(const py::handle& value) {
   try {

@@ -40,40 +40,41 @@ void bind_handle(py::module_& module, const char* name) {
       .def("wait", &wait_for<Result>, "What the plain call would have returned; as often as asked.");
 }
 
-// Reads the arguments and starts the call. An argument that cannot be read is told to the other ranks by
-// `fail`, which throws.
-template <class Read, class Start, class Fail>
-py::object run(const Group& group, bool async_op, Read&& read, Start&& start, Fail&& fail) {
+// Reads the arguments, and makes the call or starts it. An argument that cannot be read is told to the other
+// ranks by `fail`, which throws.
+template <class Read, class Make, class Start, class Fail>
+py::object run(const Group& group, bool async_op, Read&& read, Make&& make, Start&& start, Fail&& fail) {
   const std::string problem = problem_in([&] { read(group); });
   if (!problem.empty()) {
     const py::gil_scoped_release release;
     fail(problem);
   }
-  auto call = [&] {
+  const auto without_gil = [](auto& body) {
     const py::gil_scoped_release release;
-    return start();
-  }();
-  return async_op ? py::cast(std::move(call)) : wait_for(call);
+    return body();
+  };
+  return async_op ? py::cast(without_gil(start)) : as_python(without_gil(make));
 }
 
 // The same of a call that exchanges a header, unless `sizes_known` says, without touching Python, that it
 // does not.
-template <class Known, class Read, class Start>
+template <class Known, class Read, class Make, class Start>
   requires std::predicate<Known, const Group&>
 py::object run(Collective collective, const Group& group, Known&& sizes_known, bool async_op, Read&& read,
-               Start&& start) {
-  return run(group, async_op, std::forward<Read>(read), std::forward<Start>(start),
+               Make&& make, Start&& start) {
+  return run(group, async_op, std::forward<Read>(read), std::forward<Make>(make), std::forward<Start>(start),
              [&](const std::string& problem) {
                const bool is_known = named(name_of(collective), [&] { return sizes_known(group); });
                fail_together(collective, problem, group, is_known);
              });
 }
 
-template <class Read, class Start>
+template <class Read, class Make, class Start>
 py::object run(Collective collective, const Group& group, bool sizes_known, bool async_op, Read&& read,
-               Start&& start) {
+               Make&& make, Start&& start) {
   const auto known = [sizes_known](const Group&) { return sizes_known; };
-  return run(collective, group, known, async_op, std::forward<Read>(read), std::forward<Start>(start));
+  return run(collective, group, known, async_op, std::forward<Read>(read), std::forward<Make>(make),
+             std::forward<Start>(start));
 }
 
 }  // namespace shardway::python

@@ -29,10 +29,7 @@ py::object all_gather_v_of(const py::object& x, const py::object& dim, const py:
                    .out = read_optional_tensor("out", out),
                    .group = g};
       },
-      [&] {
-        return async_op ? all_gather_v_async(tensor, options)
-                        : start_all_gather_v(tensor, options, Progress::by_caller);
-      });
+      [&] { return all_gather_v(tensor, options); }, [&] { return all_gather_v_async(tensor, options); });
 }
 
 py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, const py::object& dim,
@@ -50,10 +47,8 @@ py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, con
                    .out = read_optional_tensor("out", out),
                    .group = g};
       },
-      [&] {
-        return async_op ? reduce_scatter_v_async(tensor, options)
-                        : start_reduce_scatter_v(tensor, options, Progress::by_caller);
-      });
+      [&] { return reduce_scatter_v(tensor, options); },
+      [&] { return reduce_scatter_v_async(tensor, options); });
 }
 
 py::object all_reduce_of(const py::object& x, const py::object& op, const py::object& grad,
@@ -68,10 +63,7 @@ py::object all_reduce_of(const py::object& x, const py::object& op, const py::ob
         options = {
             .op = read_op(op), .grad = read_grad(grad), .out = read_optional_tensor("out", out), .group = g};
       },
-      [&] {
-        return async_op ? all_reduce_async(tensor, options)
-                        : start_all_reduce(tensor, options, Progress::by_caller);
-      });
+      [&] { return all_reduce(tensor, options); }, [&] { return all_reduce_async(tensor, options); });
 }
 
 py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, const py::object& dim,
@@ -92,10 +84,8 @@ py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, co
                    .out = read_optional_tensor("out", out),
                    .group = g};
       },
-      [&] {
-        return async_op ? all_to_all_v_async(tensor, send, options)
-                        : start_all_to_all_v(tensor, send, options, Progress::by_caller);
-      });
+      [&] { return all_to_all_v(tensor, send, options); },
+      [&] { return all_to_all_v_async(tensor, send, options); });
 }
 
 py::tuple gather_sizes_of(const py::object& x, const py::object& dim, const py::object& group_object) {

@@ -52,10 +52,7 @@ py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py
                    .grad = read_grad(grad),
                    .group = g};
       },
-      [&] {
-        const Progress progress = async_op ? Progress::by_itself : Progress::by_caller;
-        return start_all_gather_v(tensors, options, progress);
-      },
+      [&] { return all_gather_v(tensors, options); }, [&] { return all_gather_v_async(tensors, options); },
       [&](const std::string& problem) { fail_list_together(Collective::all_gather_v, problem, members); });
 }
 
@@ -73,10 +70,8 @@ py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, co
         options = {
             .sizes = read_size_lists(sizes), .dim = read_integer("dim", dim), .op = read_op(op), .group = g};
       },
-      [&] {
-        const Progress progress = async_op ? Progress::by_itself : Progress::by_caller;
-        return start_reduce_scatter_v(tensors, options, progress);
-      },
+      [&] { return reduce_scatter_v(tensors, options); },
+      [&] { return reduce_scatter_v_async(tensors, options); },
       [&](const std::string& problem) {
         fail_list_together(Collective::reduce_scatter_v, problem, members);
       });

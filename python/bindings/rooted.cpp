@@ -25,10 +25,7 @@ py::object broadcast_of(const py::object& x, const py::object& src, const py::ob
                    .group_src = read_optional_integer("group_src", group_src),
                    .group = g};
       },
-      [&] {
-        return async_op ? broadcast_async(tensor, options)
-                        : start_broadcast(tensor, options, Progress::by_caller);
-      });
+      [&] { return broadcast(tensor, options); }, [&] { return broadcast_async(tensor, options); });
 }
 
 py::object gather_v_of(const py::object& x, const py::object& dst, const py::object& group_dst,
@@ -46,10 +43,7 @@ py::object gather_v_of(const py::object& x, const py::object& dst, const py::obj
                    .sizes = read_sizes("sizes", sizes),
                    .group = g};
       },
-      [&] {
-        return async_op ? gather_v_async(tensor, options)
-                        : start_gather_v(tensor, options, Progress::by_caller);
-      });
+      [&] { return gather_v(tensor, options); }, [&] { return gather_v_async(tensor, options); });
 }
 
 py::object scatter_v_of(const py::object& x, const py::object& src, const py::object& group_src,
@@ -68,10 +62,7 @@ py::object scatter_v_of(const py::object& x, const py::object& src, const py::ob
         if (is_src) options.sizes = read_sizes("sizes", sizes);
         if (is_src || THPVariable_Check(x.ptr())) tensor = read_optional_tensor("x", x);
       },
-      [&] {
-        return async_op ? scatter_v_async(tensor, options)
-                        : start_scatter_v(tensor, options, Progress::by_caller);
-      });
+      [&] { return scatter_v(tensor, options); }, [&] { return scatter_v_async(tensor, options); });
 }
 
 }  // namespace

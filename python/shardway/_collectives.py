@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias, overload
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.compiler import is_compiling
 
-from shardway import _C
+from shardway import _C, _traced
 from shardway._groups import GroupLike, resolve_group
 
 SizesLike: TypeAlias = Sequence[int] | Tensor
@@ -87,8 +88,10 @@ def all_gather_v(
     A list of tensors, of any shapes and dtypes, is gathered in one exchange: for many that are small. It gives the list
     of results and the list of their sizes.
     """
+    if is_compiling():
+        return _traced.all_gather_v(x, dim, sizes, grad, out, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "all_gather_v")
-    if _is_list(x):
+    if type(x) is not Tensor and _is_list(x):
         return _C.all_gather_v_list(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type]
     return _C.all_gather_v(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type, misc]
 
@@ -152,9 +155,11 @@ def reduce_scatter_v(
 
     A list of tensors, of any shapes and dtypes, is reduced in one exchange, and gives a list.
     """
-    members = resolve_group(group, "reduce_scatter_v")
     name = _op_name(op)
-    if _is_list(x):
+    if is_compiling():
+        return _traced.reduce_scatter_v(x, sizes, dim, name, out, group, async_op)  # type: ignore[no-any-return]
+    members = resolve_group(group, "reduce_scatter_v")
+    if type(x) is not Tensor and _is_list(x):
         return _C.reduce_scatter_v_list(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type]
     return _C.reduce_scatter_v(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type, misc]
 
@@ -195,6 +200,8 @@ def all_to_all_v(
 
     The adjoint is the same exchange with the sizes swapped.
     """
+    if is_compiling():
+        return _traced.all_to_all_v(x, send_sizes, dim, recv_sizes, out, group, async_op)  # type: ignore[no-any-return]
     return _C.all_to_all_v(x, send_sizes, dim, recv_sizes, out, resolve_group(group, "all_to_all_v"), async_op)
 
 
@@ -233,17 +240,23 @@ def all_reduce(
     does: "sum" adds the gradients of all ranks, which is the adjoint; "mean" divides that by the ranks; "local" keeps
     this rank's own. min, max and product have none.
     """
+    if is_compiling():
+        return _traced.all_reduce(x, _op_name(op), grad, out, group, async_op)  # type: ignore[no-any-return]
     return _C.all_reduce(x, _op_name(op), grad, out, resolve_group(group, "all_reduce"), async_op)
 
 
 def gather_sizes(x: Tensor, dim: int = 0, *, group: GroupLike = None) -> tuple[int, ...]:
     """Every rank's size along `dim`. The other dims may differ between the ranks."""
+    if is_compiling():
+        return _traced.gather_sizes(x, dim, group)
     return _C.gather_sizes(x, dim, resolve_group(group, "gather_sizes"))
 
 
 def split_by_rank(parts: Sequence[Tensor] | Tensor, *, group: GroupLike = None) -> Ragged:
     """This rank's part of a sequence with one tensor per rank, or of a tensor with the ranks along dim 0, and the
     number of rows of every rank's part. Communicates nothing."""
+    if is_compiling():
+        return _traced.split_by_rank(parts, group)
     return _C.split_by_rank(parts, resolve_group(group, "split_by_rank"))
 
 
@@ -258,6 +271,9 @@ _OP_NAMES = ("sum", "avg", "min", "max", "product")
 def _op_name(op: OpLike) -> str:
     if isinstance(op, str):
         return op
-    if isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
-        return next((name for name in _OP_NAMES if op == getattr(dist.ReduceOp.RedOpType, name.upper())), str(op))
-    return repr(op)
+    if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
+        return repr(op)
+    for name in _OP_NAMES:
+        if op == getattr(dist.ReduceOp.RedOpType, name.upper()):
+            return name
+    return str(op)

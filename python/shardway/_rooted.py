@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Literal, overload
 
 from torch import Tensor
+from torch.compiler import is_compiling
 
-from shardway import _C
+from shardway import _C, _traced
 from shardway._collectives import Ragged, SizesLike
 from shardway._groups import GroupLike, global_ranks, resolve_group
 
@@ -34,6 +35,8 @@ def broadcast(
 
     Backward adds all ranks' gradients up on `src`; the others get zeros.
     """
+    if is_compiling():
+        return _traced.broadcast(x, src, group_src, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "broadcast")
     return _C.broadcast(x, src, group_src, members, global_ranks(members), async_op)
 
@@ -75,6 +78,8 @@ def gather_v(
 
     Backward is scatter_v of the gradient that `dst` has; every rank runs it.
     """
+    if is_compiling():
+        return _traced.gather_v(x, dst, group_dst, dim, sizes, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "gather_v")
     return _C.gather_v(x, dst, group_dst, dim, sizes, members, global_ranks(members), async_op)
 
@@ -117,5 +122,7 @@ def scatter_v(
     gather_v of the gradients to `src`; every rank runs it. To differentiate that gradient again, the others pass an `x`
     without rows that requires grad.
     """
+    if is_compiling():
+        return _traced.scatter_v(x, src, group_src, dim, sizes, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "scatter_v")
     return _C.scatter_v(x, src, group_src, dim, sizes, members, global_ranks(members), async_op)

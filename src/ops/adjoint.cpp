@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/arguments.h"
+#include "ops/recording.h"
 
 namespace shardway {
 namespace {
@@ -43,6 +44,7 @@ struct RedistributeFunction : torch::autograd::Function<RedistributeFunction> {
 at::Tensor run_backward(const at::Tensor& grad, const Adjoint& adjoint) {
   const Way& way = *adjoint.way;
   if (way.stages.empty() && adjoint.divisor == 1) return grad;
+  const Recording recording("redistribute", grad, Recording::Pass::backward);
   at::Tensor out = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const Group& group = adjoint.options.place->group;

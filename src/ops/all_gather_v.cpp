@@ -1,9 +1,11 @@
 #include <ATen/ATen.h>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -24,6 +26,10 @@ Call read_call(const at::Tensor& x, const AllGatherOptions& options) {
 }
 
 }  // namespace
+
+Sizes agreed_sizes(const at::Tensor& x, const AllGatherOptions& options) {
+  return settle(read_call(x, options), options.group, /*sizes_known=*/false).sizes_along_dim(options.group);
+}
 
 Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress) {
   const Group& group = options.group;
@@ -49,11 +55,13 @@ Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& op
 }
 
 Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
+  const Recording recording("all_gather_v", x, options.sizes);
   return start_by_itself<Ragged>("all_gather_v", options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_all_gather_v(x, options, progress); });
 }
 
 Ragged all_gather_v(const at::Tensor& x, const AllGatherOptions& options) {
+  const Recording recording("all_gather_v", x, options.sizes);
   return start_all_gather_v(x, options, Progress::by_caller).wait();
 }
 

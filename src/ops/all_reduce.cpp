@@ -4,6 +4,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -41,12 +42,14 @@ Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& 
 }
 
 Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& options) {
+  const Recording recording("all_reduce", x);
   return start_on_its_way<at::Tensor>("all_reduce", x, options.group, [=](Progress progress) {
     return start_all_reduce(x, options, progress);
   });
 }
 
 at::Tensor all_reduce(const at::Tensor& x, const AllReduceOptions& options) {
+  const Recording recording("all_reduce", x);
   return start_all_reduce(x, options, Progress::by_caller).wait();
 }
 

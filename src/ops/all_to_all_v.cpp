@@ -2,10 +2,12 @@
 
 #include <numeric>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -55,6 +57,11 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
 
 }  // namespace
 
+Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  const Settled settled = settle(read_call(x, send_sizes, options), options.group, /*sizes_known=*/false);
+  return sizes_seen_by(*settled.agreement, options.group).recv;
+}
+
 Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
                                  Progress progress) {
   const Group& group = options.group;
@@ -86,12 +93,14 @@ Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, c
 
 Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
                                  const AllToAllOptions& options) {
+  const Recording recording("all_to_all_v", x, send_sizes);
   return start_by_itself<Ragged>(
       "all_to_all_v", options.group, options.recv_sizes.has_value(),
       [=](Progress progress) { return start_all_to_all_v(x, send_sizes, options, progress); });
 }
 
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  const Recording recording("all_to_all_v", x, send_sizes);
   return start_all_to_all_v(x, send_sizes, options, Progress::by_caller).wait();
 }
 

@@ -4,6 +4,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -38,12 +39,14 @@ Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& o
 }
 
 Async<at::Tensor> broadcast_async(const at::Tensor& x, const BroadcastOptions& options) {
+  const Recording recording("broadcast", x);
   return start_on_its_way<at::Tensor>("broadcast", x, options.group, [=](Progress progress) {
     return start_broadcast(x, options, progress);
   });
 }
 
 at::Tensor broadcast(const at::Tensor& x, const BroadcastOptions& options) {
+  const Recording recording("broadcast", x);
   return start_broadcast(x, options, Progress::by_caller).wait();
 }
 

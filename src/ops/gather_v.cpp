@@ -1,9 +1,11 @@
 #include <ATen/ATen.h>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -25,6 +27,10 @@ Call read_call(const at::Tensor& x, const GatherOptions& options) {
 
 }  // namespace
 
+Sizes agreed_sizes(const at::Tensor& x, const GatherOptions& options) {
+  return settle(read_call(x, options), options.group, /*sizes_known=*/false).sizes_along_dim(options.group);
+}
+
 Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, Progress progress) {
   const Group& group = options.group;
   const Call call = read_call(x, options);
@@ -45,11 +51,13 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
 }
 
 Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options) {
+  const Recording recording("gather_v", x, options.sizes);
   return start_by_itself<Ragged>("gather_v", options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_gather_v(x, options, progress); });
 }
 
 Ragged gather_v(const at::Tensor& x, const GatherOptions& options) {
+  const Recording recording("gather_v", x, options.sizes);
   return start_gather_v(x, options, Progress::by_caller).wait();
 }
 

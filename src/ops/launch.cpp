@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "ops/arguments.h"
+#include "ops/recording.h"
 #include "transport/transport.h"
 #include "transport/two_routes.h"
 #include "transport/warm_memory.h"
@@ -79,6 +80,7 @@ at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
   const bool is_slice = is_own && route.divisor == 1 && route.pulls.size() == 1 &&
                         route.pulls[0].mine == Box::whole(route.output_shape);
   if (is_slice) return own_slice(grad, route);
+  const Recording recording(saved.name, grad, Recording::Pass::backward);
   Launch run{.name = saved.name, .forward = route};
   // Under create_graph every rank records the second gradient, since it is a collective as well.
   run.differentiable = at::GradMode::is_enabled() && (!is_own || grad.requires_grad());

@@ -11,6 +11,7 @@
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/mesh_rows.h"
+#include "ops/recording.h"
 #include "shardway/mesh_collectives.h"
 #include "transport/transport.h"
 
@@ -249,12 +250,14 @@ c10::intrusive_ptr<c10d::Work> mesh_scatter(const at::Tensor& output,
                                             const std::vector<at::Tensor>& scatter_list, const Mesh& mesh,
                                             const MeshOptions& options) {
   if (output.defined() && output.is_meta()) return nullptr;
+  const Recording recording("mesh_scatter", output);
   return run(c10d::OpType::SCATTER, output, options, [=] { scatter(output, scatter_list, mesh, options); });
 }
 
 c10::intrusive_ptr<c10d::Work> mesh_broadcast(const at::Tensor& tensor, const Mesh& mesh,
                                               const MeshOptions& options) {
   if (tensor.defined() && tensor.is_meta()) return nullptr;
+  const Recording recording("mesh_broadcast", tensor);
   return run(c10d::OpType::BROADCAST, tensor, options, [=] { broadcast(tensor, mesh, options); });
 }
 

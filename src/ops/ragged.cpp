@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
+#include "ops/recording.h"
 
 namespace shardway {
 
@@ -75,6 +77,11 @@ Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes) {
 }
 
 Sizes gather_sizes(const at::Tensor& x, const GatherSizesOptions& options) {
+  const Recording recording("gather_sizes", x);
+  return agreed_sizes(x, options);
+}
+
+Sizes agreed_sizes(const at::Tensor& x, const GatherSizesOptions& options) {
   Call call{.collective = Collective::gather_sizes, .x = x};
   call.problem = problem_in([&] { call.dim = checked_dim(x, options.dim, options.group); });
   if (options.group.distributed())

@@ -5,6 +5,7 @@
 
 #include "ops/arguments.h"
 #include "ops/header.h"
+#include "ops/recording.h"
 #include "ops/redistribution.h"
 #include "transport/transport.h"
 
@@ -65,6 +66,7 @@ MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& 
 
 MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
                const RedistributeOptions& options) {
+  const Recording recording("redistribute", tensor.local());
   std::optional<Layout> to;
   Request request;
   const std::string problem = problem_in([&] {

@@ -7,6 +7,7 @@
 
 #include "ops/arguments.h"
 #include "ops/header.h"
+#include "ops/recording.h"
 #include "ops/redistribution.h"
 #include "transport/boxes.h"
 #include "transport/together.h"
@@ -225,6 +226,9 @@ MeshTensors unmoved(const MeshTensors& tensors, const Layouts& to) {
 
 MeshTensors run(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {
   if (tensors.empty()) raise("redistribute", "the list of tensors is empty", 0);
+  std::vector<at::Tensor> locals;
+  for (const MeshTensor& tensor : tensors) locals.push_back(tensor.local());
+  const Recording recording("redistribute", locals);
   const RedistributeOptions options{.topology = given.topology, .max_bytes = given.max_bytes};
   Requests requests;
   const std::string problem = problem_in([&] { requests = read_requests(tensors, to, options); });

@@ -1,9 +1,11 @@
 #include <ATen/ATen.h>
 
+#include "ops/agreed_sizes.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/launch.h"
 #include "ops/ragged.h"
+#include "ops/recording.h"
 #include "ops/start.h"
 
 namespace shardway {
@@ -42,6 +44,11 @@ at::Tensor input_of(const Call& call, const std::optional<at::Tensor>& x, const 
 
 }  // namespace
 
+Sizes agreed_sizes(const at::Tensor& x, const ScatterOptions& options) {
+  const Call call = read_call(x, options);
+  return settle(call, options.group, /*sizes_known=*/false).agreement->send_sizes(call.root);
+}
+
 Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
                                   Progress progress) {
   const Group& group = options.group;
@@ -63,12 +70,14 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
 }
 
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
   return start_by_itself<at::Tensor>(
       "scatter_v", options.group, /*sizes_known=*/false,
       [=](Progress progress) { return start_scatter_v(x, options, progress); });
 }
 
 at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
   return start_scatter_v(x, options, Progress::by_caller).wait();
 }
 

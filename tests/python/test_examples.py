@@ -26,6 +26,12 @@ def test_contrastive_gradient_is_that_of_one_process(ranks: int) -> None:
     assert output.endswith("ok: the distributed gradient is the one-process gradient\n")
 
 
+def test_contrastive_compiles_in_one_graph_over_ragged_batches() -> None:
+    output = run("examples/contrastive.py", "-n", "2", "--compile", "aot_eager")
+    assert output.startswith("2 ranks, pairs per rank [12, 1]")
+    assert output.endswith("ok: the distributed gradient is the one-process gradient\n")
+
+
 def test_contrastive_fails_with_gradients_that_drop_other_ranks() -> None:
     assert "ok" not in run("examples/contrastive.py", "-n", "3", "--grad", "local", expect=1)
 

@@ -168,7 +168,7 @@ def gather_case(
 def scatter_case(
     draw: Draw, shape: Sequence[int], dim: int, sizes: Sequence[int], root: int, dtype: torch.dtype
 ) -> Case:
-    """The ranks that are not the root have no rows: they pass None, but for a gradient."""
+    """The ranks that are not the root have no rows: they pass None, but for a gradient and to a compiler."""
 
     def run(inputs: Sequence[Tensor]) -> list[Tensor]:
         whole = dense.gathered(inputs, dim)
@@ -182,7 +182,7 @@ def scatter_case(
         sizes=None,
         known=[{}] * len(sizes),
         call=lambda x, rank, **options: sw.scatter_v(
-            x if rank == root or x.requires_grad else None,
+            x if rank == root or x.requires_grad or torch.compiler.is_compiling() else None,
             dim=dim,
             sizes=sizes if rank == root else None,
             group_src=root,

@@ -71,7 +71,7 @@ def chunk_sizes(length: int, count: int) -> list[int]:
 
 
 def gathered(parts: Sequence[Tensor], dim: int) -> Tensor:
-    if parts[0].dtype in FLOAT8:
+    if parts[0].is_floating_point() and parts[0].element_size() == 1:  # torch cannot join them all
         return torch.cat([part.view(torch.uint8) for part in parts], dim).view(parts[0].dtype)
     return torch.cat(list(parts), dim)
 
@@ -87,7 +87,7 @@ def exchanged(inputs: Sequence[Tensor], send_sizes: Sequence[Sequence[int]], ran
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype.is_floating_point and dtype.itemsize < 4:
         return torch.float32
     return torch.int64 if dtype in INTEGERS else dtype  # sums of integers wrap alike
 

@@ -15,14 +15,14 @@ def get_is_distributed() -> bool:
     return is_distributed()
 
 
+def all_gather(x: Tensor, dim: int, sizes: Sizes | None) -> tuple[Tensor, Tensor]:
+    """The gathered tensor and every rank's size."""
+    if not get_is_distributed():
+        raise AssertionError("all_gather: the default group must have several ranks")
+    return gather(x, dim, sizes, "local")
+
+
 class AllGather(Function):
-    """`AllGather.apply(x, dim, sizes)`: the gathered tensor and every rank's size."""
+    """`AllGather.apply(x, dim, sizes)` is all_gather: a plain function, which torch.compile can look into."""
 
-    @classmethod
-    def apply(cls, x: Tensor, dim: int, sizes: Sizes | None) -> tuple[Tensor, Tensor]:
-        if not get_is_distributed():
-            raise AssertionError("all_gather: the default group must have several ranks")
-        return gather(x, dim, sizes, "local")
-
-
-all_gather = AllGather.apply
+    apply = staticmethod(all_gather)

@@ -17,12 +17,16 @@ from shardway.compat._gathers import (
 __all__ = ["AllGather", "AllGatherFunction", "all_gather_same_dim", "all_gather_variable_dim", "pad_dim_to"]
 
 
+def _gathered(x: Tensor, dim: int, sizes: Sizes | None, all_reduce_grads: bool) -> tuple[Tensor, Tensor]:
+    return gather(x, dim, sizes, "sum" if all_reduce_grads else "local")
+
+
 class AllGatherFunction(Function):
     """`AllGatherFunction.apply(x, dim, sizes, all_reduce_grads)`: the gathered tensor and every rank's size."""
 
     @classmethod
     def apply(cls, x: Tensor, dim: int, sizes: Sizes | None, all_reduce_grads: bool) -> tuple[Tensor, Tensor]:
-        return gather(x, dim, sizes, "sum" if all_reduce_grads else "local")
+        return _gathered(x, dim, sizes, all_reduce_grads)
 
 
 class AllGather(nn.Module):
@@ -40,4 +44,4 @@ class AllGather(nn.Module):
     def forward(self, x: Tensor, sizes: Sizes | None = None) -> tuple[Tensor, Tensor | None]:
         if not self.is_distributed:
             return x, None
-        return AllGatherFunction.apply(x, self.dim, sizes, self.all_reduce_grads)
+        return _gathered(x, self.dim, sizes, self.all_reduce_grads)  # the Function cannot be compiled

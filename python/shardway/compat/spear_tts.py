@@ -10,12 +10,12 @@ from shardway.compat._gathers import Sizes, all_gather_variable_dim, gather, is_
 __all__ = ["AllGather", "all_gather", "all_gather_variable_dim", "pad_dim_to"]
 
 
+def all_gather(x: Tensor, dim: int, sizes: Sizes | None) -> tuple[Tensor, Tensor | None]:
+    """The gathered tensor and every rank's size."""
+    return gather(x, dim, sizes, "local") if is_distributed() else (x, None)
+
+
 class AllGather(Function):
-    """`AllGather.apply(x, dim, sizes)`: the gathered tensor and every rank's size."""
+    """`AllGather.apply(x, dim, sizes)` is all_gather: a plain function, which torch.compile can look into."""
 
-    @classmethod
-    def apply(cls, x: Tensor, dim: int, sizes: Sizes | None) -> tuple[Tensor, Tensor | None]:
-        return gather(x, dim, sizes, "local") if is_distributed() else (x, None)
-
-
-all_gather = AllGather.apply
+    apply = staticmethod(all_gather)

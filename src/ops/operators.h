@@ -1,0 +1,38 @@
+// The collectives as operators of torch's dispatcher, for tracers: torch.ops.shardway in Python.
+//
+// A group is its name, a root a rank of the group, and every operator gives one new tensor. One whose sizes
+// are not known is two operators: `…_sizes`, which gives them as an int64 tensor, and the collective with
+// these.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string_view>
+
+namespace shardway::operators {
+
+using SymSizes = c10::SymIntArrayRef;
+using OptionalSymSizes = at::OptionalSymIntArrayRef;
+
+using AllGatherV = at::Tensor(const at::Tensor& x, SymSizes sizes, int64_t dim, std::string_view grad,
+                              std::string_view group);
+using ReduceScatterV = at::Tensor(const at::Tensor& x, OptionalSymSizes sizes, int64_t dim,
+                                  std::string_view op, std::string_view group);
+using AllToAllV = at::Tensor(const at::Tensor& x, SymSizes send_sizes, SymSizes recv_sizes, int64_t dim,
+                             std::string_view group);
+using AllReduce = at::Tensor(const at::Tensor& x, std::string_view op, std::string_view grad,
+                             std::string_view group);
+using Broadcast = at::Tensor(const at::Tensor& x, int64_t src, std::string_view group);
+using GatherV = at::Tensor(const at::Tensor& x, SymSizes sizes, int64_t dst, int64_t dim,
+                           std::string_view group);
+using ScatterV = at::Tensor(const at::Tensor& x, SymSizes sizes, int64_t src, int64_t dim,
+                            std::string_view group);
+
+// "shardway::all_gather_v" and so on.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> found(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+}  // namespace shardway::operators
