@@ -13,6 +13,7 @@ if torch.__version__.split("+")[0] != TORCH_VERSION.split("+")[0]:
 from shardway import _backend as _backend
 from shardway._C import (
     Alternative,
+    BackendOptions,
     Layout,
     Link,
     Mesh,
@@ -53,6 +54,7 @@ __all__ = [
     "AllReduce",
     "AllToAll",
     "Alternative",
+    "BackendOptions",
     "Broadcast",
     "Gather",
     "Layout",
