@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "shardway/join.h"
 #include "shm/desk.h"
 #include "shm/flat.h"
 #include "shm/part.h"
 
 namespace shardway::shm {
 
-// Every rank's block of bytes in rank order, from this rank's: collective. All blocks have one length.
-using Exchange = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
+using shardway::Exchange;
 
 struct JoinOptions {
   int64_t rank = 0;
@@ -38,9 +38,9 @@ struct Joined {
   std::string why_not = {};
 };
 
-// All calls but the first three are collective, made by one thread at a time, in the same order on every
-// rank. They throw PeerLost for a peer that is gone; then every later call does. In a child of fork they
-// throw WrongProcess.
+// All calls but those without arguments are collective, made by one thread at a time, in the same order on
+// every rank. They throw PeerLost for a peer that is gone; then every later call does. In a child of fork
+// they throw WrongProcess.
 class Group {
  public:
   // Collective. Exchanges twice, whatever happens; an exception is the exchange's own.
@@ -53,6 +53,7 @@ class Group {
 
   int64_t rank() const { return desk_.waiting->rank(); }
   int64_t size() const { return desk_.waiting->size(); }
+  std::chrono::milliseconds timeout() const { return desk_.waiting->options().timeout; }
   const std::shared_ptr<Arena>& arena() const { return desk_.arena; }
 
   // Every rank's note at the beginning of a row of `rows`. Notes may differ in length, up to kNoteBytes and
