@@ -30,12 +30,22 @@ import torch.distributed as dist
 DEFAULT_TIMEOUT_S = 60.0
 
 
+Enter = Callable[[int, int], None]
+
+
 def run_ranks(
-    size: int, body: Callable[..., Any], *args: Any, timeout_s: float = DEFAULT_TIMEOUT_S, **kwargs: Any
+    size: int,
+    body: Callable[..., Any],
+    *args: Any,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    enter: Enter | None = None,
+    **kwargs: Any,
 ) -> list[Any]:
-    """Calls `body(rank, size, *args, **kwargs)` in `size` forked ranks and gives what each returned."""
+    """Calls `body(rank, size, *args, **kwargs)` in `size` forked ranks and gives what each returned. Before that a rank
+    makes the default group: by `enter(rank, size)`, or with gloo on the loopback interface."""
     with tempfile.TemporaryDirectory() as folder:
-        children = [_fork(rank, size, Path(folder) / "store", timeout_s, body, args, kwargs) for rank in range(size)]
+        enter = enter or functools.partial(_enter_on_loopback, Path(folder) / "store")
+        children = [_fork(rank, size, enter, body, args, kwargs) for rank in range(size)]
         return _collect(children, timeout_s)
 
 
@@ -60,8 +70,13 @@ def ranks(*sizes: int, timeout_s: float = DEFAULT_TIMEOUT_S) -> Callable[[Callab
     return decorate
 
 
+def _enter_on_loopback(store: Path, rank: int, size: int) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+
+
 def _fork(
-    rank: int, size: int, store: Path, timeout_s: float, body: Callable[..., Any], args: Any, kwargs: Any
+    rank: int, size: int, enter: Enter, body: Callable[..., Any], args: Any, kwargs: Any
 ) -> tuple[int, Connection]:
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -71,9 +86,8 @@ def _fork(
     ours.close()
     status = 1
     try:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+        enter(rank, size)
         result = body(rank, size, *args, **kwargs)
         theirs.send((True, result))
         dist.barrier()
