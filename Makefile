@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test soak golden gallery fuzz lint format wheel bench-ragged bench-overhead bench-plan \
+.PHONY: help demo test soak golden gallery docs fuzz lint format wheel bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm clean library everything
 
 PYTHON := .venv/bin/python
@@ -37,6 +37,10 @@ golden:  ## write the outputs that tests/cli compares with anew; read the diff
 gallery: library  ## ten plans and what they teach: build/gallery/index.html, docs/gallery
 	@scripts/setup test
 	@PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON) -m docs.gallery.build
+
+docs:  ## the C++ API from its headers: build/docs/html/index.html; a comment that doxygen cannot read is an error
+	@scripts/setup docs
+	@mkdir -p build && doxygen docs/Doxyfile
 
 fuzz:  ## a minute of any text for the parsers of the program and of files
 	@scripts/setup fuzz

@@ -1,5 +1,7 @@
 """Collectives of tensors whose size differs per rank: differentiable, on any torch.distributed group, no padding."""
 
+import os
+
 import torch
 
 from shardway._built_for import TORCH_VERSION
@@ -44,6 +46,9 @@ from shardway._plan import clear_plans, draw, plan, redistribute_cost
 from shardway._redistribute import distribute, redistribute
 from shardway._rooted import broadcast, gather_v, scatter_v
 
+# For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
+cmake_prefix_path: str = os.path.dirname(os.path.abspath(__file__))
+
 __all__ = [
     "AllGather",
     "AllReduce",
@@ -75,6 +80,7 @@ __all__ = [
     "all_to_all_v",
     "broadcast",
     "clear_plans",
+    "cmake_prefix_path",
     "distribute",
     "draw",
     "empty",
