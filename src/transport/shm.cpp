@@ -15,10 +15,11 @@ class Done : public Transfer {
 class ShmTransport : public Transport {
  public:
   explicit ShmTransport(std::shared_ptr<shm::Group> group)
-      : rank_(group->rank()), size_(group->size()), engine_(std::move(group)) {}
+      : rank_(group->rank()), size_(group->size()), timeout_(group->timeout()), engine_(std::move(group)) {}
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
+  std::chrono::milliseconds timeout() override { return timeout_; }
 
   std::optional<std::string> refuses(c10::Device device) override {
     if (device.is_cpu()) return std::nullopt;
@@ -56,6 +57,7 @@ class ShmTransport : public Transport {
 
   int64_t rank_;
   int64_t size_;
+  std::chrono::milliseconds timeout_;
   ShmEngine engine_;
 };
 
