@@ -43,8 +43,9 @@ from shardway._collectives import (
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
-from shardway._redistribute import distribute, redistribute
+from shardway._redistribute import distribute, redistribute, use_for_dtensor
 from shardway._rooted import broadcast, gather_v, scatter_v
+from shardway._stats import stats
 
 # For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
 cmake_prefix_path: str = os.path.dirname(os.path.abspath(__file__))
@@ -94,5 +95,7 @@ __all__ = [
     "reduce_scatter_v",
     "scatter_v",
     "split_by_rank",
+    "stats",
+    "use_for_dtensor",
     "use_shared_allocator",
 ]

@@ -63,7 +63,7 @@ def mesh_tensor_of(dtensor: object, group: GroupLike) -> MeshTensor:
         raise ValueError(f"from_dtensor: {type(dtensor).__name__} is no DTensor")
     layout = layout_of(dtensor._spec, "from_dtensor: spec")
     local = dtensor.to_local() if _is_inside(dtensor.device_mesh) else None
-    return MeshTensor(local, layout, _group_of(layout.mesh.ranks) if group is None else group)
+    return MeshTensor(local, layout, group_of(layout.mesh.ranks) if group is None else group)
 
 
 def dtensor_of(tensor: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
@@ -78,7 +78,7 @@ def _is_inside(device_mesh: DeviceMesh) -> bool:
     return device_mesh.get_coordinate() is not None
 
 
-def _group_of(ranks: Sequence[int]) -> ProcessGroup:
+def group_of(ranks: Sequence[int]) -> ProcessGroup:
     """The group that has exactly these ranks. None is made: a ValueError where there is none."""
     world = _world.default_pg
     if world is not None and world.size() == len(ranks):
@@ -102,7 +102,7 @@ def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
     local = dtensor._local_tensor
     if isinstance(local, AsyncCollectiveTensor):
         local = local.wait()
-    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, _group_of(ranks))
+    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, group_of(ranks))
 
 
 def _problem_of(

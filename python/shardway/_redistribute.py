@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, overload
 
 from torch import Tensor
@@ -110,3 +111,22 @@ def distribute(
     Without, every rank has the tensor and copies its part out of it, and nothing but a comparison is communicated.
     """
     return _C.distribute(tensor, mesh, placements, src, group)
+
+
+@contextmanager
+def use_for_dtensor() -> Iterator[None]:
+    """Inside the block DTensor's own redistributes run on shardway, forward and backward.
+
+    That is `DTensor.redistribute` and `full_tensor`, those that matmuls and parallel modules need, and the backward
+    of `from_local`. How DTensor chooses its shardings is torch's as before. `stats()["dtensor"]` counts what was
+    moved and, by reason, what was left to torch: traced code, placements that are no boxes, addends to be made,
+    meshes whose ranks no process group has. Blocks may be nested, and those of other threads do not matter; every
+    rank of a mesh is in a block or none is.
+    """
+    from shardway._dtensor_engine import close_block, open_block
+
+    open_block()
+    try:
+        yield
+    finally:
+        close_block()

@@ -36,7 +36,7 @@ Opened::Opened(at::Tensor bytes, int64_t rank) : bytes_(std::move(bytes)) {
 at::Tensor Opened::next(at::ScalarType dtype, const Sizes& shape) {
   const int64_t bytes = Box::whole(shape).volume() * static_cast<int64_t>(c10::elementSize(dtype));
   if (bytes == 0) return at::empty(shape, bytes_.options().dtype(dtype));
-  const at::Tensor taken = bytes_.narrow(0, at_, bytes).view(dtype).view(shape);
+  at::Tensor taken = bytes_.narrow(0, at_, bytes).view(dtype).view(shape);
   at_ += aligned(bytes);
   return taken;
 }

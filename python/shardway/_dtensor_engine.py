@@ -1,0 +1,164 @@
+"""What runs in place of DTensor's own redistribute inside `use_for_dtensor()`. Loaded by the first such block."""
+
+from __future__ import annotations
+
+import math
+import threading
+from copy import copy
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed._functional_collectives import AsyncCollectiveTensor, _are_we_tracing
+from torch.distributed.tensor import _api, _dispatch, _redistribute
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor.experimental import _tp_transform
+from torch.utils._debug_mode import get_active_debug_mode
+
+from shardway import _C
+from shardway._C import Layout, MeshTensor
+from shardway._dtensor import layout_of
+from shardway._dtensor_redistribute import group_of
+from shardway._plan import redistribute_cost
+from shardway._stats import count_left_to_torch, count_moved
+
+_NAME = "redistribute_local_tensor"
+_CALLERS: tuple[ModuleType, ...] = (_redistribute, _dispatch, _api, _tp_transform)  # each has bound the name
+_MOST_KEPT = 4096
+
+_theirs = _redistribute.redistribute_local_tensor
+_lock = threading.Lock()
+_open_blocks = 0  # of all threads
+_here = threading.local()
+_known: dict[tuple[DTensorSpec, DTensorSpec], tuple[Layout, Layout] | _LeftToTorch] = {}
+
+
+def open_block() -> None:
+    global _open_blocks
+    with _lock:
+        if _open_blocks == 0:
+            for caller in _CALLERS:
+                setattr(caller, _NAME, _redistribute_local_tensor)
+        _open_blocks += 1
+    _here.depth = _depth_here() + 1
+
+
+def close_block() -> None:
+    global _open_blocks
+    _here.depth = _depth_here() - 1
+    with _lock:
+        _open_blocks -= 1
+        if _open_blocks == 0:
+            for caller in _CALLERS:
+                setattr(caller, _NAME, _theirs)
+
+
+def _depth_here() -> int:
+    return getattr(_here, "depth", 0)
+
+
+def _is_wanted_here() -> bool:
+    """In a thread that is in a block, and in those of autograd, which work for one that waits for them."""
+    return _depth_here() > 0 or isinstance(threading.current_thread(), threading._DummyThread)
+
+
+def _redistribute_local_tensor(
+    local_tensor: Tensor, current_spec: DTensorSpec, target_spec: DTensorSpec, **options: Any
+) -> Tensor:
+    if not _is_wanted_here():
+        return _theirs(local_tensor, current_spec, target_spec, **options)
+    try:
+        _check_has_data(local_tensor)
+        source, target = _layouts_of(current_spec, target_spec)
+        group = _group_of(source)
+    except _LeftToTorch as reason:
+        count_left_to_torch(str(reason))
+        return _theirs(local_tensor, current_spec, target_spec, **options)
+    count_moved()
+    return _moved(local_tensor, source, target, group)
+
+
+class _LeftToTorch(Exception):
+    """Why torch is to do it. The same on every rank of the mesh."""
+
+
+def _check_has_data(local: Tensor) -> None:
+    if _are_we_tracing():
+        raise _LeftToTorch("it is traced")
+    if get_active_debug_mode() is not None:
+        raise _LeftToTorch("DebugMode watches")
+    if type(local) not in (Tensor, torch.nn.Parameter, AsyncCollectiveTensor):
+        raise _LeftToTorch(f"the local part is a {type(local).__name__}")
+    if local.is_meta:
+        raise _LeftToTorch("the local part is on the meta device")
+
+
+def _layouts_of(before: DTensorSpec, after: DTensorSpec) -> tuple[Layout, Layout]:
+    """Remembered, what is left to torch too."""
+    found = _known.get((before, after))
+    if found is None:
+        if len(_known) >= _MOST_KEPT:
+            _known.clear()
+        try:
+            found = _read_layouts(before, after)
+        except _LeftToTorch as reason:
+            found = reason
+        _known[before, after] = found
+    if isinstance(found, _LeftToTorch):
+        raise found
+    return found
+
+
+def _read_layouts(before: DTensorSpec, after: DTensorSpec) -> tuple[Layout, Layout]:
+    if before.mesh != after.mesh:
+        raise _LeftToTorch("it goes to another mesh")
+    if before.mesh.get_coordinate() is None:
+        raise _LeftToTorch("this rank is outside the mesh")
+    if before.mesh.size() == 1:
+        raise _LeftToTorch("the mesh has one rank")
+    for spec in (before, after):
+        if len({p for p in spec.placements if p.is_partial()}) > 1:
+            raise _LeftToTorch("there are several kinds of Partial")
+    if after.tensor_meta is None:
+        after = copy(after)
+        after.tensor_meta = before.tensor_meta
+    try:
+        source, target = layout_of(before), layout_of(after)
+    except ValueError:
+        raise _LeftToTorch("a placement is no box or addend of the tensor") from None
+    if math.isinf(redistribute_cost(source, target)):
+        raise _LeftToTorch("addends are to be made")
+    return source, target
+
+
+def _group_of(layout: Layout) -> ProcessGroup:
+    try:
+        return group_of(layout.mesh.ranks)
+    except ValueError:
+        raise _LeftToTorch("no process group has exactly the ranks of the mesh") from None
+
+
+def _moved(local: Tensor, source: Layout, target: Layout, group: ProcessGroup) -> Tensor:
+    if isinstance(local, AsyncCollectiveTensor):
+        local = local.wait()
+    if local.dtype != source.dtype:  # torch converts before it communicates, and may leave the spec as it was
+        source, target = (_with_dtype(layout, local.dtype) for layout in (source, target))
+    with torch.no_grad():
+        moved = _C.redistribute(_part(local.detach(), source, group), target, None, None, None, None, None, False)
+    assert moved.local is not None
+    return local if moved.layout == source else moved.local
+
+
+def _with_dtype(layout: Layout, dtype: torch.dtype) -> Layout:
+    return Layout(layout.shape, dtype, layout.mesh, layout.placements, layout.order)
+
+
+def _part(local: Tensor, layout: Layout, group: ProcessGroup) -> MeshTensor:
+    try:
+        return MeshTensor(local, layout, group)
+    except ValueError as error:  # of this rank alone, perhaps: the others are waiting
+        shape = layout.box(torch.distributed.get_rank())[1]
+        _C.refuse_redistribute(MeshTensor(local.new_empty(shape), layout, group), str(error))
+        raise
