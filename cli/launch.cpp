@@ -10,16 +10,15 @@ namespace shardway::cli {
 namespace {
 
 constexpr const char* kLesson =
-    "Everything after the options is the program and its own arguments. Every rank gets torchrun's "
-    "variables:\n"
-    "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. So sw::join() in C++ and\n"
-    "torch.distributed.init_process_group in Python find the other ranks without arguments. What a rank "
-    "prints\n"
-    "has its number before every line. The first rank reads standard input, as far as it is no terminal.\n"
+    "Everything after the options is the program and its own arguments. Every rank gets torchrun's\n"
+    "variables: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. So sw::join()\n"
+    "in C++ and torch.distributed.init_process_group in Python find the other ranks without arguments. What\n"
+    "a rank prints has its number before every line. The first rank reads standard input, as far as it is\n"
+    "no terminal.\n"
     "\n"
-    "Where a rank fails, the others are asked to end (SIGTERM), and after 5 s they are ended. SIGINT, "
-    "SIGTERM,\n"
-    "SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to every rank.\n"
+    "Where a rank fails, the others are asked to end (SIGTERM), and after 5 s they are ended. What a rank\n"
+    "leaves running is asked to end with it. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to\n"
+    "every rank.\n"
     "\n"
     "Examples:\n"
     "  shardway launch -n 4 ./contrastive\n"
@@ -31,9 +30,8 @@ constexpr const char* kLesson =
     "  shardway launch -n 4 sh -c 'exec taskset -c $LOCAL_RANK ./contrastive'\n"
     "      every rank on a core of its own\n"
     "\n"
-    "Exit codes: 0; that of the first rank that failed, 128 + N where signal N ended it; 2 for a mistake in "
-    "the\n"
-    "call.";
+    "Exit codes: 0; that of the first rank that failed, 128 + N where signal N ended it; 2 for a mistake in\n"
+    "the call.";
 
 struct Written {
   std::string ranks = {};

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 
 #include "cli/terminal.h"
@@ -25,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kGrace = 5s;  // between asking ranks to end and ending them
 constexpr size_t kLongestLine = 1 << 16;
+constexpr size_t kMostAtOnce = 1 << 16;
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 // What a rank prints on one of its two streams, cut into lines.
@@ -32,16 +34,18 @@ class Lines {
  public:
   Lines(std::string before, FILE* to) : before_(std::move(before)), to_(to) {}
 
-  // Shows what is there to read; false at the end.
+  // Shows what is there to read, and no more than a pipe holds, for others have something to say as well;
+  // false at the end.
   bool read_from(const shm::File& from) {
     std::array<char, 1 << 14> buffer{};
-    for (;;) {
+    for (size_t bytes = 0; bytes < kMostAtOnce; bytes += buffer.size()) {
       const ssize_t got = read(from.get(), buffer.data(), buffer.size());
       if (got < 0) return errno == EAGAIN || errno == EINTR;
       if (got == 0) return false;
       text_.append(buffer.data(), static_cast<size_t>(got));
       show_whole_lines();
     }
+    return true;
   }
 
   void show_rest() {
@@ -83,16 +87,7 @@ bool has_ended(pid_t pid) {
 
 class Supervisor {
  public:
-  explicit Supervisor(const LaunchCall& call) : call_(call), signals_(signals_as_file()) {
-    const Launch launch = fresh_launch();
-    const Terminal terminal = terminal_of_stdout();
-    for (int64_t rank = 0; rank < call.ranks; ++rank) {
-      const std::string before = in_colour_of(rank, terminal, "[" + std::to_string(rank) + "]") + " ";
-      streams_.emplace_back(before, stdout);
-      streams_.emplace_back(before, stderr);
-      ranks_.push_back(start_rank(call, launch, rank));
-    }
-  }
+  explicit Supervisor(const LaunchCall& call) : call_(call), signals_(signals_as_file()) {}
 
   // Nothing outlives the launcher, not even where an exception ends it.
   ~Supervisor() {
@@ -105,6 +100,7 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   int run() {
+    start();
     while (is_any_alive()) {
       wait_for_news();
       show_output();
@@ -114,6 +110,8 @@ class Supervisor {
     }
     show_output();
     for (Lines& lines : streams_) lines.show_rest();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw std::invalid_argument("standard output cannot be written");
     return code_;
   }
 
@@ -127,6 +125,17 @@ class Supervisor {
     shm::File file(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!file) throw std::system_error(errno, std::generic_category(), "signalfd");
     return file;
+  }
+
+  void start() {
+    const Launch launch = fresh_launch();
+    const Terminal terminal = terminal_of_stdout();
+    for (int64_t rank = 0; rank < call_.ranks; ++rank) {
+      const std::string before = in_colour_of(rank, terminal, "[" + std::to_string(rank) + "]") + " ";
+      streams_.emplace_back(before, stdout);
+      streams_.emplace_back(before, stderr);
+      ranks_.push_back(start_rank(call_, launch, rank));
+    }
   }
 
   bool is_any_alive() const {

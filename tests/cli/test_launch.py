@@ -71,6 +71,11 @@ def test_a_rank_that_will_not_end_is_ended() -> None:
     assert not any(map(is_alive, pids))
 
 
+def test_a_rank_that_prints_without_end_keeps_nobody_from_ending() -> None:
+    command = [str(PROGRAM), "launch", "-n", "2", "sh", "-c", "[ $RANK = 0 ] && exec yes; sleep 0.2; exit 6"]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S).returncode == 6
+
+
 def test_children_of_the_ranks_end_with_them() -> None:
     started = launch(2, "sleep 60 & echo $! ; sleep 0.5; [ $RANK = 0 ] && exit 4; wait")
     children = pids_of(started, 2)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-BUILD = Path(__file__).resolve().parents[2] / "build/release"
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/release"
 TIMEOUT_S = 120
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "--no-python"]
 LAUNCHERS = {
@@ -55,3 +56,12 @@ def test_the_contrastive_example_finds_its_ranks(launcher: str) -> None:
 def test_a_program_without_torch_finds_its_ranks(launcher: str) -> None:
     expected = [f"gathered 10000 numbers, its {1000 * n} sums are {4 * n}" for n in (1, 2, 3, 4)]
     assert sorted(launched(launcher, "shm_processes")) == expected
+
+
+def test_a_python_program_finds_its_ranks_under_shardway_launch() -> None:
+    program = [sys.executable, str(ROOT / "examples/contrastive.py")]
+    call = [str(BUILD / "bin/shardway"), "launch", "-n", "2", *program]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert "[0] 2 ranks, pairs per rank [12" in done.stdout
+    assert "[0] ok: the distributed gradient is the one-process gradient" in done.stdout

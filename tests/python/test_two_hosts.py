@@ -39,6 +39,24 @@ def check_ops(rank: int, size: int, seed: int) -> None:
                 case.check(case.call(x, rank, async_op=True).wait(), rank, f"{dtype}, async")
 
 
+def check_lists(rank: int, size: int, seed: int) -> None:
+    """Rank r brings r + 1 rows, and one number more than it."""
+    rows = tuple(range(1, size + 1))
+    xs = [torch.full((rank + 1, 2), float(rank)), torch.full((rank + 2,), rank)]
+    wanted = [
+        torch.cat([torch.full((n, 2), n - 1.0) for n in rows]),
+        torch.cat([torch.full((n + 1,), n - 1) for n in rows]),
+    ]
+    gathered, sizes = sw.all_gather_v(xs)
+    for found, expected in zip(gathered, wanted, strict=True):
+        assert_same_bits(found, expected)
+    assert sizes == [rows, tuple(n + 1 for n in rows)]
+    mine = sw.reduce_scatter_v(gathered, sizes)
+    for found, x in zip(mine, xs, strict=True):
+        assert_same_bits(found, x * size)
+    assert sw.gather_sizes(xs[0]) == rows
+
+
 def check_gradient(rank: int, size: int, seed: int) -> None:
     """Rank r weighs what it gathered by r + 1, so every row has the gradient 1 + 2 + ... + size."""
     x = torch.ones(rank + 1, 2, dtype=torch.float64, requires_grad=True)
@@ -73,7 +91,7 @@ def check_shared_memory(rank: int, size: int, seed: int) -> None:
 
 
 def everything(rank: int, size: int, seed: int) -> None:
-    for check in (check_ops, check_gradient, check_redistribute, check_shared_memory, check_ops):
+    for check in (check_ops, check_lists, check_gradient, check_redistribute, check_shared_memory, check_ops):
         check(rank, size, seed)
 
 

@@ -198,7 +198,7 @@ TEST(World, ARankThatDoesNotComeIsNamed) {
             "rank 0 could not be reached: no such rank of this job joined on this host (shardway launch)");
   const auto body = [&](int64_t process, const shm::Exchange&) {
     be_launched_with(launched_by_shardway(2 * process, 3, job));
-    HostGroup::join({.timeout = 500ms});
+    HostGroup::join({.timeout = process == 0 ? 500ms : 20s});
   };
   const Endings endings = run_unjoined(2, body);
   EXPECT_EQ(endings[0], "rank 1 could not be reached: it did not come in time");
@@ -221,6 +221,18 @@ TEST(World, RanksThatDisagreeAllHearOfIt) {
     HostGroup::join({.timeout = 10s});
   };
   EXPECT_EQ(run_unjoined(3, twice), Endings(3, "join: two processes are rank 1"));
+}
+
+TEST(World, ASecondRankZeroIsRefused) {
+  const std::string job = fresh_name();
+  const auto body = [&](int64_t, const shm::Exchange&) {
+    be_launched_with(launched_by_shardway(0, 2, job));
+    HostGroup::join({.timeout = 1s});
+  };
+  Endings endings = run_unjoined(2, body);
+  std::sort(endings.begin(), endings.end());
+  EXPECT_EQ(endings, (Endings{"join: another process is rank 0 of this job (shardway launch)",
+                              "rank 1 could not be reached: it did not come in time"}));
 }
 
 TEST(World, OptionsWithoutSenseAreRefused) {
