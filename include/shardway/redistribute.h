@@ -46,6 +46,19 @@ Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const std::vector
 Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const Layout& to,
                                      const RedistributeOptions& options = {});
 
+struct RedistributeListOptions {
+  std::optional<Topology> topology = std::nullopt;
+  std::optional<int64_t> max_bytes = std::nullopt;
+};
+
+// Many tensors of one group at once, each to its own target; results and gradients as one by one. Small ones
+// share a meeting in shared memory and a message per pair of ranks elsewhere; a large one moves by itself.
+std::vector<MeshTensor> redistribute(const std::vector<MeshTensor>& tensors, const std::vector<Layout>& to,
+                                     const RedistributeListOptions& options = {});
+Async<std::vector<MeshTensor>> redistribute_async(const std::vector<MeshTensor>& tensors,
+                                                  const std::vector<Layout>& to,
+                                                  const RedistributeListOptions& options = {});
+
 struct DistributeOptions {
   std::optional<int64_t> src = std::nullopt;  // the global rank that has the tensor; left out: every rank has
   Group group = {};

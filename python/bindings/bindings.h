@@ -13,6 +13,7 @@ void bind_memory(pybind11::module_& module);
 void bind_mesh_collectives(pybind11::module_& module);
 void bind_mesh_tensor(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
+void bind_redistribute_list(pybind11::module_& module);
 void bind_rooted(pybind11::module_& module);
 void bind_topology(pybind11::module_& module);
 

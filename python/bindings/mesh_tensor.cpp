@@ -5,6 +5,7 @@
 
 #include "arguments.h"
 #include "bindings.h"
+#include "bound_tensor.h"
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/place.h"
@@ -16,27 +17,10 @@
 namespace shardway::python {
 namespace {
 
-// A tensor with its process group as Python knows it.
-struct BoundTensor {
-  MeshTensor tensor;
-  py::object group;
-};
-
 struct BoundHandle {
   Async<MeshTensor> call;
   py::object group;
 };
-
-// As problem_in, of code that may also ask Python.
-template <class Read>
-std::string problem_reading(Read&& read) {
-  try {
-    return problem_in(read);
-  } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_ValueError) && !error.matches(PyExc_TypeError)) throw;
-    return py::str(error.value()).cast<std::string>();
-  }
-}
 
 at::Tensor read_local(const char* name, const py::handle& value) {
   return value.is_none() ? at::Tensor() : read_tensor(name, value);
@@ -84,17 +68,6 @@ struct Target {
   RedistributeOptions options = {};
 };
 
-Layout read_target(const Layout& from, const py::handle& placements, const py::handle& mesh,
-                   const std::shared_ptr<const Plan>& plan) {
-  if (placements.is_none() && plan) return plan->to;
-  if (placements.is_none()) throw BadArgument("placements is None, and no plan is given");
-  if (py::isinstance<Layout>(placements)) {
-    if (!mesh.is_none()) throw BadArgument("mesh is given, but placements is a Layout, which has its own");
-    return placements.cast<Layout>();
-  }
-  return from.with(mesh.is_none() ? from.mesh() : read_mesh(mesh), read_placements(placements, from.ndim()));
-}
-
 Target read_request(const Layout& from, const py::handle& placements, const py::handle& mesh,
                     const py::handle& topology, const py::handle& max_bytes, const py::handle& plan,
                     const py::handle& grad_placements) {
@@ -104,23 +77,11 @@ Target read_request(const Layout& from, const py::handle& placements, const py::
     if (!py::isinstance<Plan>(plan)) throw BadArgument("plan=" + text_of(plan) + " is no Plan");
     options.plan = plan.cast<std::shared_ptr<Plan>>();
   }
-  if (!topology.is_none()) {
-    if (!py::isinstance<Topology>(topology))
-      throw BadArgument("topology=" + text_of(topology) + " is no Topology");
-    options.topology = topology.cast<Topology>();
-  }
+  options.topology = read_topology(topology);
   if (!max_bytes.is_none()) options.max_bytes = read_int("max_bytes", max_bytes);
   if (!grad_placements.is_none()) options.grad_placements = read_placements(grad_placements, from.ndim());
   target.layout = read_target(from, placements, mesh, options.plan);
   return target;
-}
-
-// For a caller that cannot take part: raises its problem on every rank of the tensor's group.
-[[noreturn]] void refuse_for(const BoundTensor& self, const std::string& problem) {
-  const py::gil_scoped_release release;
-  const Group& group = self.tensor.group();
-  const bool others_only_slice = is_everywhere(self.tensor.layout(), group);
-  fail_together(Collective::redistribute, problem, group, others_only_slice);
 }
 
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
@@ -189,6 +150,30 @@ void backward_of(const BoundTensor& self, const py::object& gradient) {
 }
 
 }  // namespace
+
+Layout read_target(const Layout& from, const py::handle& placements, const py::handle& mesh,
+                   const std::shared_ptr<const Plan>& plan) {
+  if (placements.is_none() && plan) return plan->to;
+  if (placements.is_none()) throw BadArgument("placements is None, and no plan is given");
+  if (py::isinstance<Layout>(placements)) {
+    if (!mesh.is_none()) throw BadArgument("mesh is given, but placements is a Layout, which has its own");
+    return placements.cast<Layout>();
+  }
+  return from.with(mesh.is_none() ? from.mesh() : read_mesh(mesh), read_placements(placements, from.ndim()));
+}
+
+std::optional<Topology> read_topology(const py::handle& value) {
+  if (value.is_none()) return std::nullopt;
+  if (!py::isinstance<Topology>(value)) throw BadArgument("topology=" + text_of(value) + " is no Topology");
+  return value.cast<Topology>();
+}
+
+void refuse_for(const BoundTensor& self, const std::string& problem) {
+  const py::gil_scoped_release release;
+  const Group& group = self.tensor.group();
+  const bool others_only_slice = is_everywhere(self.tensor.layout(), group);
+  fail_together(Collective::redistribute, problem, group, others_only_slice);
+}
 
 void bind_mesh_tensor(py::module_& module) {
   py::class_<BoundTensor> tensor(module, "MeshTensor",

@@ -13,4 +13,5 @@ PYBIND11_MODULE(_C, module) {
   shardway::python::bind_collective_utils(module);
   shardway::python::bind_mesh_collectives(module);
   shardway::python::bind_mesh_tensor(module);
+  shardway::python::bind_redistribute_list(module);
 }

@@ -413,6 +413,9 @@ class MeshTensor:
 class MeshTensorHandle:
     def wait(self) -> MeshTensor: ...
 
+class MeshTensorListHandle:
+    def wait(self) -> list[MeshTensor]: ...
+
 def _rebuilt_mesh_tensor(local: Tensor | None, layout: Layout, rank: int) -> MeshTensor: ...
 @overload
 def redistribute(
@@ -436,8 +439,29 @@ def redistribute(
     grad_placements: Sequence[PlacementLike] | None,
     async_op: bool,
 ) -> MeshTensor | MeshTensorHandle: ...
+@overload
+def redistribute_list(
+    tensors: Sequence[MeshTensor],
+    placements: Sequence[Sequence[PlacementLike] | Layout],
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+    async_op: Literal[False],
+) -> list[MeshTensor]: ...
+@overload
+def redistribute_list(
+    tensors: Sequence[MeshTensor],
+    placements: Sequence[Sequence[PlacementLike] | Layout],
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+    async_op: bool,
+) -> list[MeshTensor] | MeshTensorListHandle: ...
 def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
     """Raises a problem of this rank on every rank of the tensor's group: collective."""
+
+def refuse_redistribute_list(first: MeshTensor, problem: str) -> NoReturn:
+    """The same for a call with a list."""
 
 def distribute(
     tensor: Tensor | None,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, _are_we_tracing
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import _api, _dispatch, _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor.experimental import _tp_transform
@@ -20,7 +21,7 @@ from torch.utils._debug_mode import get_active_debug_mode
 from shardway import _C
 from shardway._C import Layout, MeshTensor
 from shardway._dtensor import layout_of
-from shardway._dtensor_redistribute import group_of
+from shardway._dtensor_redistribute import group_of_mesh
 from shardway._plan import redistribute_cost
 from shardway._stats import count_left_to_torch, count_moved
 
@@ -72,7 +73,7 @@ def _redistribute_local_tensor(
     try:
         _check_has_data(local_tensor)
         source, target = _layouts_of(current_spec, target_spec)
-        group = _group_of(source)
+        group = _group_of(current_spec.mesh)
     except _LeftToTorch as reason:
         count_left_to_torch(str(reason))
         return _theirs(local_tensor, current_spec, target_spec, **options)
@@ -133,9 +134,9 @@ def _read_layouts(before: DTensorSpec, after: DTensorSpec) -> tuple[Layout, Layo
     return source, target
 
 
-def _group_of(layout: Layout) -> ProcessGroup:
+def _group_of(mesh: DeviceMesh) -> ProcessGroup:
     try:
-        return group_of(layout.mesh.ranks)
+        return group_of_mesh(mesh)
     except ValueError:
         raise _LeftToTorch("no process group has exactly the ranks of the mesh") from None
 

@@ -15,7 +15,18 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from shardway import _C
-from shardway._C import Layout, Mesh, MeshTensor, MeshTensorHandle, Partial, Plan, Replicate, Shard, Topology
+from shardway._C import (
+    Layout,
+    Mesh,
+    MeshTensor,
+    MeshTensorHandle,
+    MeshTensorListHandle,
+    Partial,
+    Plan,
+    Replicate,
+    Shard,
+    Topology,
+)
 from shardway._dtensor import layout_of, mesh_of, spec_of
 from shardway._groups import GroupLike
 
@@ -32,6 +43,47 @@ class DTensorHandle:
         if self._result is None:
             self._result = _wrapped(self._dtensor, self._handle.wait(), self._device_mesh)
         return self._result
+
+
+class DTensorListHandle:
+    """A call of many under way."""
+
+    def __init__(self, handle: MeshTensorListHandle, dtensors: Sequence[DTensor], device_mesh: DeviceMesh) -> None:
+        self._handle, self._dtensors, self._device_mesh = handle, dtensors, device_mesh
+        self._results: list[DTensor] | None = None
+
+    def wait(self) -> list[DTensor]:
+        """What the plain call would have returned; as often as asked."""
+        if self._results is None:
+            moved = self._handle.wait()
+            self._results = [_wrapped(*pair, self._device_mesh) for pair in zip(self._dtensors, moved, strict=True)]
+        return self._results
+
+
+def redistribute_dtensors(
+    dtensors: Sequence[Any],
+    targets: Sequence[Any],
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+    async_op: bool,
+) -> list[DTensor] | DTensorListHandle:
+    """Each to its own target."""
+    for i, dtensor in enumerate(dtensors):
+        if not isinstance(dtensor, DTensor):
+            kinds = "MeshTensors or DTensors, all of one kind"
+            raise ValueError(f"redistribute: t[{i}] is a {type(dtensor).__name__}; a list has {kinds}")
+    device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensors[0].device_mesh
+    sources = [_source_of(dtensor, device_mesh) for dtensor in dtensors]
+    for dtensor, source, target in zip(dtensors, sources, targets, strict=True):
+        problem = _problem_of(dtensor, source.layout, target, mesh, None, None)
+        if problem is not None:
+            _C.refuse_redistribute_list(sources[0], problem)
+    with torch.no_grad():
+        moved = _C.redistribute_list(sources, targets, mesh, topology, max_bytes, async_op)
+    if isinstance(moved, MeshTensorListHandle):
+        return DTensorListHandle(moved, dtensors, device_mesh)
+    return [_wrapped(*pair, device_mesh) for pair in zip(dtensors, moved, strict=True)]
 
 
 def redistribute_dtensor(
@@ -63,7 +115,7 @@ def mesh_tensor_of(dtensor: object, group: GroupLike) -> MeshTensor:
         raise ValueError(f"from_dtensor: {type(dtensor).__name__} is no DTensor")
     layout = layout_of(dtensor._spec, "from_dtensor: spec")
     local = dtensor.to_local() if _is_inside(dtensor.device_mesh) else None
-    return MeshTensor(local, layout, group_of(layout.mesh.ranks) if group is None else group)
+    return MeshTensor(local, layout, group_of_mesh(dtensor.device_mesh) if group is None else group)
 
 
 def dtensor_of(tensor: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
@@ -76,6 +128,11 @@ def dtensor_of(tensor: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
 
 def _is_inside(device_mesh: DeviceMesh) -> bool:
     return device_mesh.get_coordinate() is not None
+
+
+def group_of_mesh(device_mesh: DeviceMesh) -> ProcessGroup:
+    """The mesh's own group where it has one dim, else one that has exactly its ranks."""
+    return device_mesh.get_group() if device_mesh.ndim == 1 else group_of(mesh_of(device_mesh).ranks)
 
 
 def group_of(ranks: Sequence[int]) -> ProcessGroup:
@@ -96,13 +153,14 @@ def group_of(ranks: Sequence[int]) -> ProcessGroup:
 def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
     """The local part without its gradient, which DTensor's own autograd carries."""
     layout = layout_of(dtensor._spec, "redistribute: t's spec")
-    ranks: Sequence[int] = layout.mesh.ranks
-    if target is not dtensor.device_mesh:
-        ranks = sorted({*ranks, *mesh_of(target).ranks})
+    if target is dtensor.device_mesh:
+        group = group_of_mesh(target)
+    else:
+        group = group_of(sorted({*layout.mesh.ranks, *mesh_of(target).ranks}))
     local = dtensor._local_tensor
     if isinstance(local, AsyncCollectiveTensor):
         local = local.wait()
-    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, group_of(ranks))
+    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, group)
 
 
 def _problem_of(

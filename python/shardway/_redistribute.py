@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torch import Tensor
 
 from shardway import _C
-from shardway._C import Layout, Mesh, MeshTensor, MeshTensorHandle, Plan, Topology
+from shardway._C import Layout, Mesh, MeshTensor, MeshTensorHandle, MeshTensorListHandle, Plan, Topology
 from shardway._groups import GroupLike
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
     from shardway._C import PlacementLike
-    from shardway._dtensor_redistribute import DTensorHandle
+    from shardway._dtensor_redistribute import DTensorHandle, DTensorListHandle
 
 
 @overload
@@ -68,9 +68,49 @@ def redistribute(
     grad_placements: None = None,
     async_op: Literal[True],
 ) -> DTensorHandle: ...
+@overload
 def redistribute(
-    t: MeshTensor | DTensor,
-    placements: Sequence[PlacementLike] | Layout | None = None,
+    t: Sequence[MeshTensor],
+    placements: Sequence[PlacementLike] | Layout | Sequence[Sequence[PlacementLike] | Layout],
+    *,
+    mesh: Mesh | DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    async_op: Literal[False] = False,
+) -> list[MeshTensor]: ...
+@overload
+def redistribute(
+    t: Sequence[MeshTensor],
+    placements: Sequence[PlacementLike] | Layout | Sequence[Sequence[PlacementLike] | Layout],
+    *,
+    mesh: Mesh | DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    async_op: Literal[True],
+) -> MeshTensorListHandle: ...
+@overload
+def redistribute(
+    t: Sequence[DTensor],
+    placements: Sequence[PlacementLike] | Layout | Sequence[Sequence[PlacementLike] | Layout],
+    *,
+    mesh: DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    async_op: Literal[False] = False,
+) -> list[DTensor]: ...
+@overload
+def redistribute(
+    t: Sequence[DTensor],
+    placements: Sequence[PlacementLike] | Layout | Sequence[Sequence[PlacementLike] | Layout],
+    *,
+    mesh: DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    async_op: Literal[True],
+) -> DTensorListHandle: ...
+def redistribute(
+    t: MeshTensor | DTensor | Sequence[MeshTensor] | Sequence[DTensor],
+    placements: Any = None,
     *,
     mesh: Mesh | DeviceMesh | None = None,
     topology: Topology | None = None,
@@ -78,7 +118,7 @@ def redistribute(
     plan: Plan | None = None,
     grad_placements: Sequence[PlacementLike] | None = None,
     async_op: bool = False,
-) -> MeshTensor | MeshTensorHandle | DTensor | DTensorHandle:
+) -> Any:
     """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
 
     Every rank of the tensor's group calls it. The cheapest plan runs, or the given one; the ranks first compare what
@@ -89,12 +129,40 @@ def redistribute(
 
     Backward redistributes the gradient of the result, which has the result's placements with Replicate for Partial
     or `grad_placements`, to those of `t`; docs/gradients.md. It is a collective: every rank of the group runs it.
+
+    A list of tensors gives a list: small ones share one exchange per step. `placements` are those of all, or a list
+    with those of each; neither `plan` nor `grad_placements` is for lists.
     """
     if isinstance(t, MeshTensor):
         return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
+    if isinstance(t, (list, tuple)):
+        if plan is not None or grad_placements is not None:
+            raise ValueError("redistribute: plan and grad_placements are for one tensor, but t is a list")
+        return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op)
     from shardway._dtensor_redistribute import redistribute_dtensor
 
     return redistribute_dtensor(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
+
+
+def _redistribute_list(
+    tensors: Sequence[Any],
+    placements: Any,
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+    async_op: bool,
+) -> Any:
+    if not tensors:
+        raise ValueError("redistribute: t is an empty list")
+    is_for_each = isinstance(placements, Sequence) and any(isinstance(p, (Sequence, Layout)) for p in placements)
+    targets = list(placements) if is_for_each else [placements] * len(tensors)
+    if len(targets) != len(tensors):
+        raise ValueError(f"redistribute: there are placements for {len(targets)} tensors, but t has {len(tensors)}")
+    if all(isinstance(t, MeshTensor) for t in tensors):
+        return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op)
+    from shardway._dtensor_redistribute import redistribute_dtensors
+
+    return redistribute_dtensors(tensors, targets, mesh, topology, max_bytes, async_op)
 
 
 def distribute(

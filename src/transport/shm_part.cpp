@@ -62,12 +62,6 @@ shm::Combine combination(const Route& route, at::ScalarType dtype) {
   return {.element = element_of(dtype), .op = reduction_of(route.op), .divisor = route.divisor};
 }
 
-shm::Dims byte_strides(const at::Tensor& t) {
-  shm::Dims strides(std::span<const int64_t>(t.strides().data(), t.strides().size()));
-  for (size_t d = 0; d < strides.size(); ++d) strides[d] *= static_cast<int64_t>(t.itemsize());
-  return strides;
-}
-
 shm::Input input_of(const at::Tensor& t) {
   return {.data = static_cast<const std::byte*>(t.const_data_ptr()),
           .shape = std::span<const int64_t>(t.sizes().data(), t.sizes().size()),
@@ -79,13 +73,51 @@ bool only_copies(const Route& route) {
   return route.divisor == 1 && (route.pattern == Pattern::all_gather || route.pattern == Pattern::all_to_all);
 }
 
+// A box whose elements lie row by row.
+shm::Input contiguous_box(const std::byte* data, const Dims& extent, int64_t element_bytes) {
+  shm::Input box{.data = data, .shape = extent, .strides = extent};
+  int64_t stride = element_bytes;
+  for (size_t d = extent.size(); d-- > 0;) {
+    box.strides[d] = stride;
+    stride *= extent[d];
+  }
+  return box;
+}
+
 }  // namespace
 
-ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known) {
+shm::Dims byte_strides(const at::Tensor& t) {
+  shm::Dims strides(std::span<const int64_t>(t.strides().data(), t.strides().size()));
+  for (size_t d = 0; d < strides.size(); ++d) strides[d] *= static_cast<int64_t>(t.itemsize());
+  return strides;
+}
+
+ShmPart::ShmPart(const at::Tensor& x, const at::Tensor& out) {
   part_.element_bytes = static_cast<int64_t>(x.itemsize());
   part_.input = input_of(x);
   part_.output = static_cast<std::byte*>(out.mutable_data_ptr());
   part_.output_strides = byte_strides(out);
+}
+
+ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                 std::span<const std::byte* const> arrived)
+    : ShmPart(x, out) {
+  here_.resize(route.pulls.size());
+  for (size_t i = 0; i < route.pulls.size(); ++i) {
+    const Move& pull = route.pulls[i];
+    const bool is_own = pull.peer == route.rank;
+    here_[i] = is_own ? part_.input : contiguous_box(arrived[i], pull.mine.extent, part_.element_bytes);
+    part_.pulls.push_back({.peer = pull.peer,
+                           .from = is_own ? pull.theirs.offset : Dims(pull.mine.extent.size()),
+                           .to = pull.mine.offset,
+                           .extent = pull.mine.extent,
+                           .here = &here_[i]});
+  }
+  if (!only_copies(route)) add_landings(route, x.scalar_type());
+}
+
+ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known)
+    : ShmPart(x, out) {
   here_.resize(static_cast<size_t>(route.size));
   for (int64_t rank = 0; rank < route.size; ++rank) {
     const auto r = static_cast<size_t>(rank);
