@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+import shardway  # noqa: F401  (registers the backend)
 from bench.timing import Contender
 
 OURS, PEER = "shardway", "gloo"

@@ -76,6 +76,7 @@ std::string fish_script(const CLI::App& program) {
     text += "complete -c shardway -n __fish_use_subcommand -a " + name + " -d '" +
             subcommand->get_description() + "'\n";
     const std::string when = "complete -c shardway -n '__fish_seen_subcommand_from " + name + "'";
+    if (subcommand->get_prefix_command()) text += when + " -F\n";  // the program is a file
     for (const CLI::Option* option : subcommand->get_options()) {
       const std::string type = option->get_type_name();
       const std::string words = words_of(type);

@@ -1,4 +1,5 @@
-// The shardway program: exit code 0; 1 when the answer is no; 2 for a mistake in the call.
+// The shardway program: exit code 0; 1 when the answer is no; 2 for a mistake in the call; launch gives that
+// of its ranks.
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -24,6 +25,12 @@ class PlainFormatter : public CLI::Formatter {
  public:
   PlainFormatter() { column_width(27); }
 
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string text = CLI::Formatter::make_usage(app, std::move(name));
+    if (app->get_prefix_command()) text.insert(text.find('\n'), " PROGRAM [ARGUMENTS...]");
+    return text;
+  }
+
   std::string make_option_opts(const CLI::Option* option) const override {
     return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
   }
@@ -33,13 +40,18 @@ constexpr const char* kExamples =
     "Try:\n"
     "  shardway plan --mesh dp=2,tp=4 --shape 4096x4096 --from S0,P --to R,S1\n"
     "  shardway plan --help\n"
+    "  shardway launch -n 4 ./program\n"
     "\n"
-    "Exit codes: 0; 1 when the answer is no (there is no such plan); 2 for a mistake in the call.";
+    "Exit codes: 0; 1 when the answer is no (there is no such plan); 2 for a mistake in the call; launch "
+    "gives\n"
+    "that of the program.";
 
 // The parser's messages as one sentence that ends in what helps.
 std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, const std::string& called) {
   std::string text = error.what();
-  if (const auto unknown = program.remaining(true); !unknown.empty())
+  const auto parsed = program.get_subcommands();
+  const bool runs_programs = !parsed.empty() && parsed.front()->get_prefix_command();
+  if (const auto unknown = program.remaining(true); !unknown.empty() && !runs_programs)
     text = unknown.front() + " is not known here";
   if (const size_t end = text.find('\n'); end != std::string::npos) text.resize(end);
   return called + ": " + text + "; see " + called + " --help";
@@ -61,7 +73,8 @@ ExitCode answer_of(const std::string& program, const Answer& answer) {
 }
 
 ExitCode run(int argc, char** argv) {
-  CLI::App program("Plans how sharded tensors move between ranks.", "shardway");
+  CLI::App program("Plans how sharded tensors move between ranks, and starts programs of several ranks.",
+                   "shardway");
   program.set_version_flag("--version", "shardway " SHARDWAY_VERSION, "print the version");
   program.set_help_flag("-h,--help", "print this help");
   program.require_subcommand(1);

@@ -11,7 +11,7 @@ class App;
 
 namespace shardway::cli {
 
-enum class ExitCode { yes = 0, no = 1, mistake = 2 };
+enum class ExitCode { yes = 0, no = 1, mistake = 2 };  // or that of a program that was run
 
 // The call is right, and the answer to it is no.
 class Refusal : public std::runtime_error {
@@ -30,10 +30,12 @@ struct Subcommand {
 };
 
 Answer add_plan(CLI::App& options);
+Answer add_launch(CLI::App& options);
 Answer add_completion(CLI::App& options);
 
 inline constexpr Subcommand kSubcommands[] = {
     {"plan", "the cheapest way from one sharding of a tensor to another, and why", add_plan},
+    {"launch", "starts a program on several ranks of this host", add_launch},
     {"completion", "lets a shell complete what is typed", add_completion},
 };
 

@@ -3,11 +3,13 @@
 // Every rank embeds its own pairs, gathers the embeddings of all ranks and takes the loss of its own rows
 // against all columns. The losses of the ranks add up to the loss of one process with the whole batch, and
 // so do the gradients: all_gather_v passes back what every other rank's loss says about a rank's rows.
-// The ranks are threads of this program.
+// A program of several processes: `shardway launch -n 4 ./contrastive`, or torchrun, or mpirun.
 #include <ATen/ATen.h>
 #include <shardway/shardway.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <array>
 #include <iomanip>
 #include <iostream>
 #include <numeric>
@@ -68,43 +70,50 @@ std::vector<at::Tensor> one_rank(const TwoTowers& model, const Batch& batch, con
   return with_gradients(loss_of_rows(own, {.images = images, .texts = texts.tensor}, first), model);
 }
 
+// 12, 7, 4, 1, 12, 7 …: on its own, a rank with one pair would have nothing to contrast with.
+std::vector<int64_t> pairs_of(int64_t ranks) {
+  constexpr std::array<int64_t, 4> kPairs = {12, 7, 4, 1};
+  std::vector<int64_t> pairs;
+  for (int64_t rank = 0; rank < ranks; ++rank) pairs.push_back(kPairs[static_cast<size_t>(rank) % 4]);
+  return pairs;
+}
+
+// Whether what the ranks found adds up to what one process finds; the first rank says so.
+bool report(const std::vector<int64_t>& pairs, const std::vector<at::Tensor>& sums,
+            const std::vector<at::Tensor>& expected, const sw::Group& world) {
+  double difference = 0;
+  for (size_t i = 0; i < expected.size(); ++i)
+    difference = std::max(difference, (sums[i] - expected[i]).abs().max().item<double>());
+  const bool is_same = difference < kTolerance;
+  if (world.rank() != 0) return is_same;
+  std::cout << world.size() << " ranks, pairs per rank " << at::IntArrayRef(pairs) << '\n'
+            << std::setprecision(12) << "loss: one process " << expected[0].item<double>()
+            << ", added over the ranks " << sums[0].item<double>() << '\n';
+  if (is_same) {
+    std::cout << "ok: the distributed gradient is the one-process gradient\n";
+  } else {
+    std::cout << "the distributed gradient is not the one-process gradient: it differs by " << difference
+              << '\n';
+  }
+  return is_same;
+}
+
 }  // namespace
 
 int main() {
-  const std::vector<int64_t> pairs = {12, 7, 4,
-                                      1};  // on its own, the last rank would have nothing to contrast with
+  const sw::Group world = sw::join();
+  const std::vector<int64_t> pairs = pairs_of(world.size());
   const int64_t total = std::accumulate(pairs.begin(), pairs.end(), int64_t{0});
-  at::manual_seed(0);
+  at::manual_seed(0);  // the same model and batch on every rank
   const TwoTowers model;
   const Batch batch{.images = at::randn({total, kFeatures}, at::kDouble),
                     .texts = at::randn({total, kFeatures}, at::kDouble)};
-  const auto images = batch.images.split_with_sizes(pairs);
-  const auto texts = batch.texts.split_with_sizes(pairs);
-  const std::vector<at::Tensor> expected = one_process(model, batch);
+  const auto rank = static_cast<size_t>(world.rank());
+  const Batch mine{.images = batch.images.split_with_sizes(pairs)[rank],
+                   .texts = batch.texts.split_with_sizes(pairs)[rank]};
 
-  std::vector<std::vector<at::Tensor>> found(pairs.size());
-  sw::run_as_threads(static_cast<int64_t>(pairs.size()), [&](const sw::Group& group) {
-    const auto rank = static_cast<size_t>(group.rank());
-    found[rank] = one_rank(model, {.images = images[rank], .texts = texts[rank]}, group);
-  });
-
-  at::Tensor loss = at::zeros({}, at::kDouble);
-  for (const auto& results : found) loss += results[0];
-  double difference = (loss - expected[0]).abs().item<double>();
-  for (size_t i = 1; i < expected.size(); ++i) {
-    at::Tensor sum = at::zeros_like(expected[i]);
-    for (const auto& results : found) sum += results[i];
-    difference = std::max(difference, (sum - expected[i]).abs().max().item<double>());
-  }
-
-  std::cout << pairs.size() << " ranks, pairs per rank " << at::IntArrayRef(pairs) << '\n'
-            << std::setprecision(12) << "loss: one process " << expected[0].item<double>()
-            << ", added over the ranks " << loss.item<double>() << '\n'
-            << std::setprecision(2) << "largest difference from the one-process gradient " << difference
-            << '\n';
-  if (!(difference < kTolerance)) {
-    std::cout << "the distributed gradient is not the one-process gradient\n";
-    return 1;
-  }
-  std::cout << "ok: the distributed gradient is the one-process gradient\n";
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& addend : one_rank(model, mine, world))
+    sums.push_back(sw::all_reduce(addend, {.group = world}));
+  return report(pairs, sums, one_process(model, batch), world) ? 0 : 1;
 }

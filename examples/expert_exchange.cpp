@@ -2,11 +2,14 @@
 //
 // Every rank has its own number of tokens and a router that picks an expert per token. Tokens are sorted by
 // expert, sent to its rank, processed there, sent back and put in their old order. Outputs and gradients are
-// those of one process with all tokens and all experts. The ranks are threads of this program.
+// those of one process with all tokens and all experts. A program of several processes:
+// `shardway launch -n 4 ./expert_exchange`, or torchrun, or mpirun.
 #include <ATen/ATen.h>
 #include <shardway/shardway.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <array>
 #include <iostream>
 #include <numeric>
 
@@ -72,10 +75,14 @@ double distance(const at::Tensor& found, const at::Tensor& expected) {
 }  // namespace
 
 int main() {
-  const std::vector<int64_t> counts = {24, 17, 0, 5};
-  const auto ranks = static_cast<int64_t>(counts.size());
+  const sw::Group world = sw::join();
+  const int64_t ranks = world.size();
+  const auto rank = static_cast<size_t>(world.rank());
+  constexpr std::array<int64_t, 4> kCounts = {24, 17, 0, 5};
+  std::vector<int64_t> counts;
+  for (int64_t r = 0; r < ranks; ++r) counts.push_back(kCounts[static_cast<size_t>(r) % kCounts.size()]);
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  at::manual_seed(0);
+  at::manual_seed(0);  // the same tokens, router and experts on every rank
   const at::Tensor tokens = at::randn({total, kWidth}, at::kDouble).requires_grad_();
   const at::Tensor target = at::randn({total, kWidth}, at::kDouble);
   const at::Tensor router = at::randn({kWidth, ranks}, at::kDouble);
@@ -84,39 +91,28 @@ int main() {
     experts.push_back(at::randn({kWidth, kWidth}, at::kDouble).requires_grad_());
 
   const at::Tensor output = one_process(tokens, router, experts);
-  std::vector<at::Tensor> leaves = experts;
-  leaves.push_back(tokens);
-  const auto gradients = torch::autograd::grad({(output * target).sum()}, leaves);
+  const auto gradients = torch::autograd::grad({(output * target).sum()}, {tokens, experts[rank]});
 
-  const auto own_tokens = tokens.detach().split_with_sizes(counts);
-  const auto own_targets = target.split_with_sizes(counts);
-  std::vector<RankResult> results(counts.size());
-  sw::run_as_threads(ranks, [&](const sw::Group& group) {
-    const auto rank = static_cast<size_t>(group.rank());
-    const at::Tensor leaf = own_tokens[rank].clone().requires_grad_();
-    results[rank] =
-        one_rank(leaf, router, experts[rank].detach().clone().requires_grad_(), own_targets[rank], group);
-  });
+  const at::Tensor own_tokens = tokens.detach().split_with_sizes(counts)[rank].clone().requires_grad_();
+  const at::Tensor own_expert = experts[rank].detach().clone().requires_grad_();
+  const RankResult result =
+      one_rank(own_tokens, router, own_expert, target.split_with_sizes(counts)[rank], world);
 
-  double in_outputs = 0;
-  double in_gradients = 0;
-  std::vector<int64_t> arrived;
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    const RankResult& result = results[rank];
-    in_outputs = std::max(in_outputs, distance(result.output, output.split_with_sizes(counts)[rank]));
-    in_gradients = std::max({in_gradients,
-                             distance(result.token_gradient, gradients.back().split_with_sizes(counts)[rank]),
-                             distance(result.expert_gradient, gradients[rank])});
-    arrived.push_back(result.arrived);
-  }
+  const double in_outputs = distance(result.output, output.split_with_sizes(counts)[rank]);
+  const double in_gradients =
+      std::max(distance(result.token_gradient, gradients[0].split_with_sizes(counts)[rank]),
+               distance(result.expert_gradient, gradients[1]));
+  const at::Tensor mine =
+      at::tensor({in_outputs, in_gradients, static_cast<double>(result.arrived)}, at::kDouble);
+  const at::Tensor all = sw::all_gather_v(mine.unsqueeze(0), {.group = world}).tensor;
+  const bool is_same = all.narrow(1, 0, 2).max().item<double>() < kTolerance;
+  if (world.rank() != 0) return is_same ? 0 : 1;
+
+  const at::Tensor arrived = all.select(1, 2).to(at::kLong).contiguous();
   std::cout << ranks << " ranks, one expert each\n"
             << "tokens per rank " << at::IntArrayRef(counts) << ", tokens that came to each expert "
-            << at::IntArrayRef(arrived) << '\n'
-            << "largest difference from one process with all tokens and experts: outputs " << in_outputs
-            << ", gradients " << in_gradients << '\n';
-  if (!(std::max(in_outputs, in_gradients) < kTolerance)) {
-    std::cout << "the exchange does not give the outputs and gradients of one process\n";
-    return 1;
-  }
-  std::cout << "ok: the exchange gives the outputs and gradients of one process\n";
+            << at::IntArrayRef(arrived.const_data_ptr<int64_t>(), counts.size()) << '\n'
+            << (is_same ? "ok: the exchange gives the outputs and gradients of one process\n"
+                        : "the exchange does not give the outputs and gradients of one process\n");
+  return is_same ? 0 : 1;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "shardway/join.h"
 #include "shardway/route.h"
 
 namespace c10d {
@@ -43,6 +44,11 @@ class Group {
   // The numbers that meshes know the ranks by, torch's global ranks, by rank of the group.
   std::vector<int64_t> global_ranks() const;
 
+  // The ranks that gave the same color, ordered by key and, where keys are equal, by their rank here: a group
+  // on shared memory. Collective over this group. Throws c10::ValueError, on every rank, for a negative color
+  // and where ranks of one color share no host.
+  Group split(int64_t color, int64_t key = 0) const;
+
   Transport& transport() const;  // one that moves this rank's own boxes where there is no group
 
  private:
@@ -51,6 +57,12 @@ class Group {
   int64_t rank_ = 0;
   int64_t size_ = 1;
 };
+
+// The ranks of this program, processes of one host, as a group on shared memory for CPU tensors: collective.
+// Throws c10::ValueError where the options or the environment make no sense or the ranks share no host,
+// c10::DistBackendError where a rank does not come. Across hosts, and for CUDA tensors, make a Group of a
+// c10d process group instead. One thread at a time may call it.
+Group join(const JoinOptions& options = {});
 
 // Runs `body` on `ranks` threads of this process, each with its own rank of one group: for tests and
 // examples, in which a rank is a thread. Gives the first exception on, after all threads have ended.

@@ -1,15 +1,14 @@
 // Collectives between processes of one host on plain memory, for programs without torch.
 #pragma once
 
-#include <chrono>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
-#include <vector>
+
+#include "shardway/join.h"
 
 namespace shardway {
 
@@ -30,23 +29,19 @@ constexpr Number number_of() {
     return static_cast<Number>(kLog + (std::is_signed_v<T> ? static_cast<int>(Number::i8) : 0));
 }
 
-struct HostGroupOptions {
-  int64_t rank = 0;
-  int64_t size = 1;
-  // Every rank's block of bytes in rank order, from this rank's: collective, all blocks of one length. It is
-  // called twice, by join alone: MPI_Allgather, a key-value store or a file will do.
-  std::function<std::vector<std::byte>(std::span<const std::byte> mine)> exchange = {};
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);
-};
-
 // Ranks that share a host, one process each. Calls are collective, made by one thread at a time, in the same
 // order on every rank, with the same sizes. They throw std::runtime_error naming the peer that died, left or
 // did not come, and then so does every later call; std::invalid_argument for sizes that do not fit the
 // memory.
 class HostGroup {
  public:
-  // Throws std::runtime_error, on every rank, where the ranks do not share a host.
-  static HostGroup join(const HostGroupOptions& options);
+  // Collective. Throws std::runtime_error, on every rank, where the ranks do not share a host or one does not
+  // come; std::invalid_argument where the options or the environment make no sense.
+  static HostGroup join(const JoinOptions& options = {});
+
+  // The ranks that gave the same color, ordered by key and, where keys are equal, by their rank here.
+  // Collective. Throws std::invalid_argument, on every rank, for a negative color.
+  HostGroup split(int64_t color, int64_t key = 0) const;
 
   int64_t rank() const;
   int64_t size() const;

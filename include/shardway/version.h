@@ -2,9 +2,13 @@
 #pragma once
 
 #define SHARDWAY_VERSION "0.1.0"
+#define SHARDWAY_VERSION_MAJOR 0
+#define SHARDWAY_VERSION_MINOR 1
+#define SHARDWAY_VERSION_PATCH 0
 
 namespace shardway {
 
+// SHARDWAY_VERSION of the library. Any thread may call.
 const char* version();
 
 }  // namespace shardway

@@ -1,5 +1,7 @@
 """Collectives of tensors whose size differs per rank: differentiable, on any torch.distributed group, no padding."""
 
+import os
+
 import torch
 
 from shardway._built_for import TORCH_VERSION
@@ -13,6 +15,7 @@ if torch.__version__.split("+")[0] != TORCH_VERSION.split("+")[0]:
 from shardway import _backend as _backend
 from shardway._C import (
     Alternative,
+    BackendOptions,
     Layout,
     Link,
     Mesh,
@@ -48,11 +51,15 @@ from shardway._redistribute import distribute, redistribute, use_for_dtensor
 from shardway._rooted import broadcast, gather_v, scatter_v
 from shardway._stats import stats
 
+# For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
+cmake_prefix_path: str = os.path.dirname(os.path.abspath(__file__))
+
 __all__ = [
     "AllGather",
     "AllReduce",
     "AllToAll",
     "Alternative",
+    "BackendOptions",
     "Broadcast",
     "Gather",
     "Layout",
@@ -80,6 +87,7 @@ __all__ = [
     "all_to_all_v",
     "broadcast",
     "clear_plans",
+    "cmake_prefix_path",
     "distribute",
     "draw",
     "empty",

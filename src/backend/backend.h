@@ -100,8 +100,6 @@ class Backend : public c10d::Backend, public SharesMemory {
   std::shared_ptr<ShmEngine> engine(const char* name);
   WorkPtr launch(const Manner& manner, const Tensors& inputs, const Tensors& outputs,
                  std::function<void(Collectives&)> call);
-  void run(const std::shared_ptr<ShmEngine>& engine, std::chrono::milliseconds timeout,
-           const std::function<void(Collectives&)>& call);
   WorkPtr kept(WorkPtr work);
   WorkPtr receive(Tensors& tensors, std::optional<int64_t> from, int tag);
   void check_message(const char* name, const Tensors& tensors, std::optional<int64_t> peer) const;
@@ -114,7 +112,6 @@ class Backend : public c10d::Backend, public SharesMemory {
   std::shared_ptr<Turns> futures_ = std::make_shared<Turns>();
   std::shared_ptr<Table> table_;
   std::atomic<uint64_t> sequence_number_{0};
-  std::atomic<bool> has_failed_{false};
   int64_t shrinks_ = 0;
   bool is_coalescing_ = false;
   std::vector<WorkPtr> coalesced_;

@@ -32,7 +32,9 @@ void CallWork::complete(const std::exception_ptr& failure) {
   if (future) settle(*future);
 }
 
-void CallWork::settle(c10::ivalue::Future& future) const {
+// The one who completes the call and the one who asks for its future may both come here.
+void CallWork::settle(c10::ivalue::Future& future) {
+  if (has_settled_.exchange(true)) return;
   if (const auto failure = exception()) {
     future.setErrorIfNeeded(failure);
   } else {
@@ -129,6 +131,7 @@ ReceiveWork::ReceiveWork(std::shared_ptr<ShmEngine> engine, std::shared_ptr<Turn
 bool ReceiveWork::isCompleted() {
   bool is_done = false;
   translated(rank_, [&] { is_done = engine_->group().mailbox().is_done(receipt_); });
+  if (is_done && is_as_asked()) settle();  // else wait() says what came
   return is_done;
 }
 
@@ -145,12 +148,15 @@ bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
+bool ReceiveWork::is_as_asked() const {
+  return receipt_->sent_kind == static_cast<int64_t>(tensor_.scalar_type()) &&
+         receipt_->sent_bytes == static_cast<int64_t>(output_.buffer().nbytes());
+}
+
 void ReceiveWork::settle() {
   const std::lock_guard lock(mutex_);
   const auto sent_dtype = static_cast<at::ScalarType>(receipt_->sent_kind);
-  TORCH_CHECK_VALUE(sent_dtype == tensor_.scalar_type() &&
-                        receipt_->sent_bytes == static_cast<int64_t>(output_.buffer().nbytes()),
-                    "recv: rank ", receipt_->sender, " sent ",
+  TORCH_CHECK_VALUE(is_as_asked(), "recv: rank ", receipt_->sender, " sent ",
                     receipt_->sent_bytes / static_cast<int64_t>(c10::elementSize(sent_dtype)),
                     " elements of ", c10::getDtypeNames(sent_dtype).first, ", but the tensor takes ",
                     tensor_.numel(), " of ", c10::getDtypeNames(tensor_.scalar_type()).first, " (rank ",

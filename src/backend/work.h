@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -28,12 +29,13 @@ class CallWork : public c10d::Work {
   uint64_t getSequencenumber() const override { return sequence_number_; }
 
  private:
-  void settle(c10::ivalue::Future& future) const;
+  void settle(c10::ivalue::Future& future);
 
   const char* title_;
   std::vector<at::Tensor> outputs_;
   uint64_t sequence_number_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::atomic<bool> has_settled_{false};
 };
 
 // Several calls as one.
@@ -66,6 +68,7 @@ class ReceiveWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
+  bool is_as_asked() const;
   void settle();
 
   std::shared_ptr<ShmEngine> engine_;

@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "shardway/join.h"
 #include "shm/desk.h"
 #include "shm/flat.h"
 #include "shm/part.h"
 
 namespace shardway::shm {
 
-// Every rank's block of bytes in rank order, from this rank's: collective. All blocks have one length.
-using Exchange = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
+using shardway::Exchange;
 
 struct JoinOptions {
   int64_t rank = 0;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "shardway/shm.h"
-#include "shm/group.h"
+#include "shm/world.h"
 
 namespace shardway {
 namespace {
@@ -63,11 +63,22 @@ struct HostGroup::State {
 
 HostGroup::HostGroup(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-HostGroup HostGroup::join(const HostGroupOptions& options) {
-  shm::Joined joined = shm::Group::join(
-      {.rank = options.rank, .size = options.size, .exchange = options.exchange, .timeout = options.timeout});
-  if (!joined.group) throw std::runtime_error("the ranks share no memory: " + joined.why_not);
+HostGroup HostGroup::join(const JoinOptions& options) {
+  shm::Joined joined = shm::join_world(options);
+  if (!joined.group) throw std::runtime_error("join: the ranks share no memory: " + joined.why_not);
   return HostGroup(std::make_shared<State>(State{.group = std::move(joined.group)}));
+}
+
+HostGroup HostGroup::split(int64_t color, int64_t key) const {
+  const auto exchange = [this](std::span<const std::byte> mine) {
+    const auto bytes = static_cast<int64_t>(mine.size());
+    std::vector<std::byte> all(mine.size() * static_cast<size_t>(size()));
+    all_gather_v<std::byte>(mine, all, std::vector(static_cast<size_t>(size()), bytes));
+    return all;
+  };
+  const shm::Whole whole{
+      .rank = rank(), .size = size(), .exchange = exchange, .timeout = state_->group->timeout()};
+  return HostGroup(std::make_shared<State>(State{.group = shm::split(whole, color, key).group}));
 }
 
 int64_t HostGroup::rank() const { return state_->group->rank(); }

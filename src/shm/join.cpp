@@ -184,7 +184,9 @@ Joined Group::join(const JoinOptions& options) {
   for (size_t rank = 0; rank < hellos.size(); ++rank) {
     if (hellos[rank].version != kVersion)
       return {.why_not = "rank " + std::to_string(rank) + " has another version"};
-    if (hellos[rank].is_willing == 0) return {.why_not = text_of(hellos[rank], rank)};
+    if (hellos[rank].is_willing != 0) continue;
+    exchanged(options, Verdict{});
+    return {.why_not = text_of(hellos[rank], rank)};
   }
   Verdict verdict = joiner.meet(hellos);
   const std::vector<Verdict> verdicts = exchanged(options, verdict);

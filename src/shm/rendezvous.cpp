@@ -4,47 +4,27 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
 
+#include "shm/abstract_socket.h"
+
 namespace shardway::shm {
 namespace {
-
-constexpr int kBacklog = 1024;
 
 [[noreturn]] void raise_error(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-struct Address {
-  sockaddr_un socket{};
-  socklen_t bytes = 0;
-};
-
-// The first byte is zero: a name that lives in the kernel, and ends with its socket.
-Address address_of(uint64_t name) {
-  Address address;
-  address.socket.sun_family = AF_UNIX;
-  const int length = std::snprintf(&address.socket.sun_path[1], sizeof(address.socket.sun_path) - 1,
-                                   "shardway-%016llx", static_cast<unsigned long long>(name));
-  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
-  return address;
-}
-
-// Who is at the other end, by the kernel's word; the pid is 0 when it is not in our namespace.
-ucred checked_peer(const File& connection) {
-  ucred peer{};
-  socklen_t bytes = sizeof(peer);
-  if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) raise_error("SO_PEERCRED");
-  if (peer.uid != geteuid())
-    throw std::runtime_error("the process at the other end belongs to user " + std::to_string(peer.uid));
-  return peer;
+std::string socket_name(uint64_t doorway) {
+  std::array<char, 32> text{};
+  const int length =
+      std::snprintf(text.data(), text.size(), "shardway-%016llx", static_cast<unsigned long long>(doorway));
+  return {text.data(), static_cast<size_t>(length)};
 }
 
 constexpr size_t kFiles = 2;  // the arena, the process handle
@@ -90,15 +70,11 @@ std::array<File, kFiles> receive_files(const File& connection) {
 Doorway::Doorway(const Arena& arena)
     : arena_(arena),
       name_(random_nonce()[0]),
-      listener_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      listener_(listen_at(socket_name(name_))),
       process_(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0))),
       stop_(eventfd(0, EFD_CLOEXEC)) {
-  if (!listener_ || !stop_) raise_error("socket");
+  if (!stop_) raise_error("eventfd");
   if (!process_) raise_error("pidfd_open");
-  const Address address = address_of(name_);
-  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address.socket), address.bytes) != 0)
-    raise_error("bind of an abstract socket");
-  if (listen(listener_.get(), kBacklog) != 0) raise_error("listen");
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -126,14 +102,7 @@ void Doorway::serve() {
 }
 
 std::shared_ptr<Peer> call_at(uint64_t name, const Nonce& expected, std::chrono::milliseconds patience) {
-  const File connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!connection) raise_error("socket");
-  const timeval limit{.tv_sec = patience.count() / 1000, .tv_usec = patience.count() % 1000 * 1000};
-  setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));  // of connect as well
-  const Address address = address_of(name);
-  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&address.socket), address.bytes) != 0)
-    raise_error("no process of this host answers at the socket");
+  const File connection = connect_to(socket_name(name), patience);
   const ucred peer = checked_peer(connection);
   std::array<File, kFiles> files = receive_files(connection);
   return Peer::remember(std::make_shared<Peer>(files[0], std::move(files[1]), peer.pid, expected));

@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
 
 #include "transport/c10d.h"
+#include "transport/exchange.h"
 #include "transport/shm.h"
 
 namespace shardway {
@@ -113,6 +113,7 @@ class HostTransport : public Transport {
   int64_t size() const override { return size_; }
 
   std::vector<int64_t> global_ranks() override { return global_ranks_of(*group_); }
+  std::chrono::milliseconds timeout() override { return timeout_of(*group_); }
 
   std::optional<std::string> refuses(c10::Device device) override {
     auto why = c10d().refuses(device);
@@ -172,13 +173,7 @@ std::shared_ptr<Transport> HostTransport::decide() {
   const Wanted wanted = wanted_transport();
   if (size_ == 1 || wanted == Wanted::c10d || is_fake(*group_)) return nullptr;
   if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
-  const auto exchange = [this](std::span<const std::byte> mine) {
-    at::Tensor bytes = at::empty({static_cast<int64_t>(mine.size())}, at::kByte);
-    std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
-    const at::Tensor rows = c10d().all_gather_block(bytes, bytes.numel()).contiguous();
-    const auto* data = static_cast<const std::byte*>(rows.const_data_ptr());
-    return std::vector<std::byte>(data, data + rows.numel());
-  };
+  const auto exchange = [this](std::span<const std::byte> mine) { return exchanged(c10d(), mine); };
   shm::Joined joined =
       shm::Group::join({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
   if (joined.group) return make_shm_transport(std::move(joined.group));

@@ -19,6 +19,7 @@ class ShmTransport : public Transport {
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
+  std::chrono::milliseconds timeout() override { return engine_->group().timeout(); }
 
   std::optional<std::string> refuses(c10::Device device) override {
     if (device.is_cpu()) return std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,9 @@ class Transport {
 
   // Local: the numbers that the job knows the ranks by, torch's global ranks; empty: 0, 1, …
   virtual std::vector<int64_t> global_ranks() { return {}; }
+
+  // Local: how long a rank waits for another.
+  virtual std::chrono::milliseconds timeout() { return std::chrono::minutes(30); }
 
   // Local: why tensors of this device cannot be moved, if they cannot.
   virtual std::optional<std::string> refuses(c10::Device device) = 0;

@@ -97,6 +97,12 @@ def test_messages_come_in_order_by_tag_and_never_hold_the_sender_up(rank: int, s
     future = started(dist.irecv(t, source)).get_future()
     dist.send(torch.tensor([rank + 0.5]), to)
     assert future.wait()[0].item() == source + 0.5
+    gaps = torch.zeros(2, 2)
+    polled = started(dist.irecv(gaps[:, 1], source))
+    dist.send(torch.full((2,), rank + 0.25), to)
+    while not polled.is_completed():
+        time.sleep(0.001)
+    assert torch.equal(gaps, torch.tensor([[0.0, source + 0.25]] * 2))
     exchanged = torch.empty(3)
     calls = [dist.P2POp(dist.isend, torch.full((3,), float(rank)), to), dist.P2POp(dist.irecv, exchanged, source)]
     own = torch.empty(3)

@@ -29,18 +29,23 @@ import torch.distributed as dist
 DEFAULT_TIMEOUT_S = 60.0
 
 
+Enter = Callable[[int, int], None]
+
+
 def run_ranks(
     size: int,
     body: Callable[..., Any],
     *args: Any,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     backend: str = "gloo",
+    enter: Enter | None = None,
     **kwargs: Any,
 ) -> list[Any]:
-    """Calls `body(rank, size, *args, **kwargs)` in `size` forked ranks and gives what each returned."""
+    """Calls `body(rank, size, *args, **kwargs)` in `size` forked ranks and gives what each returned. Before that a rank
+    makes the default group: by `enter(rank, size)`, or on `backend` over the loopback interface."""
     with tempfile.TemporaryDirectory() as folder:
-        place = f"file://{folder}/store"
-        children = [_fork(rank, size, backend, place, body, args, kwargs) for rank in range(size)]
+        enter = enter or functools.partial(_enter_on_loopback, backend, Path(folder) / "store")
+        children = [_fork(rank, size, enter, body, args, kwargs) for rank in range(size)]
         return _collect(children, timeout_s)
 
 
@@ -67,8 +72,13 @@ def ranks(
     return decorate
 
 
+def _enter_on_loopback(backend: str, store: Path, rank: int, size: int) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size)
+
+
 def _fork(
-    rank: int, size: int, backend: str, place: str, body: Callable[..., Any], args: Any, kwargs: Any
+    rank: int, size: int, enter: Enter, body: Callable[..., Any], args: Any, kwargs: Any
 ) -> tuple[int, Connection]:
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -78,9 +88,8 @@ def _fork(
     ours.close()
     status = 1
     try:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.set_num_threads(1)
-        dist.init_process_group(backend, init_method=place, rank=rank, world_size=size)
+        enter(rank, size)
         result = body(rank, size, *args, **kwargs)
         theirs.send((True, result))
         if dist.is_initialized():

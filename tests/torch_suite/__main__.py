@@ -87,7 +87,11 @@ def main(names: list[str]) -> int:
         elif outcome.verdict == "passed" and outcome.name in expected:
             mistakes.append(f"{outcome.name} passes, but expected.json says: {expected[outcome.name]}")
     passed = sum(outcome.verdict == "passed" for outcome in outcomes)
-    print(f"{passed} of {len(outcomes) + (0 if names else len(SLOW))} pass, in {time.monotonic() - start:.0f} s")
+    in_place = sum(outcome.verdict == "passed" and outcome.without_gpus for outcome in outcomes)
+    print(
+        f"{passed} of {len(outcomes) + (0 if names else len(SLOW))} pass in {time.monotonic() - start:.0f} s, "
+        f"{in_place} of them with the CPU in place of GPUs"
+    )
     slowest = sorted(outcomes, key=lambda outcome: -outcome.seconds)[:5]
     print("the slowest: " + ", ".join(f"{o.name} {o.seconds:.1f} s" for o in slowest))
     if not names:

@@ -27,6 +27,7 @@ class Outcome:
     verdict: str  # passed, skipped or failed
     words: str = ""
     seconds: float = 0.0
+    without_gpus: bool = False  # it asked for GPUs, and had the CPU in their place
 
 
 class Running:
@@ -34,6 +35,7 @@ class Running:
 
     def __init__(self, module: Any, suite: Any, name: str, log: str) -> None:
         self.name = name
+        self._without_gpus = wants_gpus(module, suite, name)
         self._start = time.monotonic()
         self._folder = tempfile.TemporaryDirectory()
         for part in ("barrier", "test_dir", "init_dir"):
@@ -86,7 +88,7 @@ class Running:
         elif len(codes) == 1 and min(codes) >= 72:
             verdict = "skipped"
         words = words or (f"exit codes {sorted(codes)}" if verdict != "passed" else "")
-        return Outcome(self.name, verdict, words, time.monotonic() - self._start)
+        return Outcome(self.name, verdict, words, time.monotonic() - self._start, self._without_gpus)
 
 
 def _be_rank(module: Any, suite: Any, rank: int, name: str, folder: str, pipe: Connection, log: str) -> None:

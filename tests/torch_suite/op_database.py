@@ -22,6 +22,7 @@ import shardway as sw
 from tests.support.ranks import run_ranks
 
 SAMPLES = 200
+TOO_SLOW = "nn.functional.scaled_dot_product_attention"  # torch looks for its sharding for minutes
 
 
 def is_pointwise(op):
@@ -85,7 +86,8 @@ def compare_samples(rank, size, seed):
     logging.disable(logging.ERROR)  # torch logs what it refuses
     dice = random.Random(seed)
     meshes = [DeviceMesh("cpu", torch.arange(4)), DeviceMesh("cpu", torch.arange(4).view(2, 2))]
-    ops = [op for op in op_db if torch.float32 in op.dtypes and "empty" not in op.name]  # those give any values
+    ops = [op for op in op_db if torch.float32 in op.dtypes and op.name != TOO_SLOW]
+    ops = [op for op in ops if "empty" not in op.name]  # those give any values
     compared = 0
     while compared < SAMPLES:
         op = dice.choice(ops)

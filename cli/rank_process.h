@@ -1,0 +1,38 @@
+// One rank of `shardway launch`: a process, and what it prints.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shm/file.h"
+
+namespace shardway::cli {
+
+struct LaunchCall {
+  int64_t ranks = 1;
+  bool keeps_going = false;
+  std::vector<std::string> command = {};
+};
+
+// What is the same for all ranks of a launch.
+struct Launch {
+  std::string job = {};  // a name that no other launch has
+  uint16_t port = 0;     // free on this host, for programs that meet over TCP
+};
+
+Launch fresh_launch();
+
+struct RankProcess {
+  int64_t rank = 0;
+  pid_t pid = -1;  // it leads a process group
+  shm::File out = {};
+  shm::File err = {};
+};
+
+// Starts a rank. Throws std::invalid_argument where the program cannot be run.
+RankProcess start_rank(const LaunchCall& call, const Launch& launch, int64_t rank);
+
+}  // namespace shardway::cli

@@ -1,0 +1,144 @@
+"""A project of somebody else finds shardway in an installed prefix, in one that was moved, and in a wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import shardway as sw
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/release"
+FOLDER = ROOT / "build/consumer"  # always the same paths: the compiler cache knows them
+TIMEOUT_S = 400
+TORCH = torch.utils.cmake_prefix_path
+
+
+def run(*command: object, environment: dict[str, str] | None = None, expect: int = 0) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        env={**os.environ, **(environment or {})},
+    )
+    assert done.returncode == expect, f"{command}\nexit code {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def configure(name: str, prefix: str, *options: str, expect: int = 0) -> str:
+    """Configures the consumer in a folder of that name, as its user would."""
+    shutil.rmtree(FOLDER / name, ignore_errors=True)
+    compiler = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    call = ["cmake", "-G", "Ninja", "-S", ROOT / "tests/consumer", "-B", FOLDER / name, *compiler]
+    return run(*call, f"-DCMAKE_PREFIX_PATH={prefix}", *options, expect=expect)
+
+
+def answers(name: str, target: str) -> set[str]:
+    """What two ranks of the built consumer print."""
+    run("cmake", "--build", FOLDER / name)
+    return set(run(BUILD / "bin/shardway", "launch", "-n", "2", FOLDER / name / target).splitlines())
+
+
+def gathers(name: str) -> None:
+    line = f"{sw.__version__}: 3 rows, the last is 2; 1 step"
+    assert answers(name, "gather") == {f"[{rank}] {line}" for rank in range(2)}
+
+
+@pytest.fixture(scope="module")
+def prefix() -> Path:
+    for folder in ("prefix", "moved"):
+        shutil.rmtree(FOLDER / folder, ignore_errors=True)
+    run("cmake", "--install", BUILD, "--prefix", FOLDER / "prefix")
+    return FOLDER / "prefix"
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """What a wheel holds, as pip lays it down."""
+    shutil.rmtree(FOLDER / "site", ignore_errors=True)
+    run("cmake", "--install", BUILD, "--prefix", FOLDER / "site", "--component", "wheel")
+    return FOLDER / "site"
+
+
+def test_a_consumer_without_torch_builds_and_asks_for_no_torch(prefix: Path) -> None:
+    configure("without-torch", str(prefix), "-DWITH_TORCH=OFF")
+    assert "Torch" not in (FOLDER / "without-torch/CMakeCache.txt").read_text().replace("WITH_TORCH", "")
+    line = f"{sw.__version__}: 3 numbers, the last is 2; 1 step, a page"
+    assert answers("without-torch", "without_torch") == {f"[{rank}] {line}" for rank in range(2)}
+    assert "torch" not in run("ldd", FOLDER / "without-torch/without_torch").replace("without-torch", "")
+
+
+def test_a_consumer_builds_from_an_installed_prefix(prefix: Path) -> None:
+    configure("installed", f"{prefix};{TORCH}")
+    gathers("installed")
+
+
+def test_a_component_that_is_not_there_is_named(prefix: Path) -> None:
+    project = FOLDER / "component"
+    project.mkdir(parents=True, exist_ok=True)
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(asks LANGUAGES CXX)\n"
+        "find_package(shardway CONFIG REQUIRED COMPONENTS plan gpu)\n"
+    )
+    call = ["cmake", "-G", "Ninja", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}"]
+    assert "it has no component gpu" in " ".join(run(*call, expect=1).split())
+
+
+@pytest.mark.parametrize("wanted, is_found", [("0.1", True), ("0.1.0", True), ("0.2", False), ("1", False)])
+def test_versions_follow_semantic_versioning(prefix: Path, wanted: str, is_found: bool) -> None:
+    script = FOLDER / "version.cmake"
+    script.write_text(
+        f"set(PACKAGE_FIND_VERSION {wanted})\n"
+        + "".join(
+            f"set(PACKAGE_FIND_VERSION_{part} {number})\n"
+            for part, number in zip(("MAJOR", "MINOR", "PATCH"), [*wanted.split("."), "0", "0"], strict=False)
+        )
+        + f"set(CMAKE_SIZEOF_VOID_P 8)\ninclude({prefix}/lib/cmake/shardway/shardwayConfigVersion.cmake)\n"
+        + 'message("${PACKAGE_VERSION} ${PACKAGE_VERSION_COMPATIBLE}")\n'
+    )
+    version, is_compatible = run("cmake", "-P", script).split()
+    assert version == sw.__version__
+    assert (is_compatible == "TRUE") == is_found
+
+
+def test_a_consumer_builds_from_a_prefix_that_was_moved(prefix: Path) -> None:
+    moved = prefix.rename(FOLDER / "moved")
+    try:
+        written = "".join(path.read_text() for path in moved.glob("lib/cmake/shardway/*.cmake"))
+        assert str(FOLDER) not in written
+        configure("relocated", f"{moved};{TORCH}")
+        gathers("relocated")
+        assert run(moved / "bin/shardway", "--version") == f"shardway {sw.__version__}\n"
+    finally:
+        moved.rename(prefix)
+
+
+def test_a_consumer_builds_from_a_wheel(site: Path) -> None:
+    ask = "import shardway; print(shardway.cmake_prefix_path)"
+    found = run(sys.executable, "-c", ask, environment={"PYTHONPATH": str(site)}).strip()
+    assert found == str(site / "shardway")
+    (site / "torch").symlink_to(Path(torch.__file__).parent)  # where pip would have laid it: nobody names it
+    configure("wheel", found)
+    gathers("wheel")
+
+
+def test_the_build_tree_is_a_prefix_too() -> None:
+    configure("build-tree", f"{sw.cmake_prefix_path};{TORCH}")
+
+
+def test_every_version_is_that_of_the_header() -> None:
+    header = (ROOT / "include/shardway/version.h").read_text()
+    (text,) = re.findall(r'define SHARDWAY_VERSION "(.+)"', header)
+    parts = [re.findall(rf"define SHARDWAY_VERSION_{part} (\d+)", header)[0] for part in ("MAJOR", "MINOR", "PATCH")]
+    assert text == ".".join(parts) == sw.__version__
+    assert run(BUILD / "bin/shardway", "--version") == f"shardway {text}\n"
+    assert f"## [{text}]" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,102 @@
+"""Ranks on two hosts: every op over gloo between them, and shared memory inside each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import shardway as sw
+from tests.support.cases import each_op
+from tests.support.dense import Draw, assert_same_bits
+from tests.support.mesh_reference import Layouts, same_bits
+from tests.support.ranks import run_ranks
+from tests.support.two_hosts import Host, NoHosts, torchrun_on, two_hosts
+
+RANKS_OF_FIRST = 2
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[tuple[Host, Host]]:
+    try:
+        with two_hosts() as pair:
+            yield pair
+    except NoHosts as why:
+        pytest.skip(str(why))
+
+
+def check_ops(rank: int, size: int, seed: int) -> None:
+    draw = Draw(seed)
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.complex64, torch.bool):
+        for dim in (0, 1):
+            for case in each_op(draw, size, (3, 2), dim, dtype):
+                x = case.inputs[rank]
+                case.check(case.call(x, rank), rank, dtype)
+                case.check(case.call(x, rank, **case.known[rank]), rank, f"{dtype}, sizes given")
+                case.check(case.call(x, rank, async_op=True).wait(), rank, f"{dtype}, async")
+
+
+def check_lists(rank: int, size: int, seed: int) -> None:
+    """Rank r brings r + 1 rows, and one number more than it."""
+    rows = tuple(range(1, size + 1))
+    xs = [torch.full((rank + 1, 2), float(rank)), torch.full((rank + 2,), rank)]
+    wanted = [
+        torch.cat([torch.full((n, 2), n - 1.0) for n in rows]),
+        torch.cat([torch.full((n + 1,), n - 1) for n in rows]),
+    ]
+    gathered, sizes = sw.all_gather_v(xs)
+    for found, expected in zip(gathered, wanted, strict=True):
+        assert_same_bits(found, expected)
+    assert sizes == [rows, tuple(n + 1 for n in rows)]
+    mine = sw.reduce_scatter_v(gathered, sizes)
+    for found, x in zip(mine, xs, strict=True):
+        assert_same_bits(found, x * size)
+    assert sw.gather_sizes(xs[0]) == rows
+
+
+def check_gradient(rank: int, size: int, seed: int) -> None:
+    """Rank r weighs what it gathered by r + 1, so every row has the gradient 1 + 2 + ... + size."""
+    x = torch.ones(rank + 1, 2, dtype=torch.float64, requires_grad=True)
+    gathered, sizes = sw.all_gather_v(x)
+    (grad,) = torch.autograd.grad((gathered * (rank + 1)).sum(), x)
+    assert sizes == tuple(range(1, size + 1))
+    assert torch.equal(grad, torch.full_like(grad, size * (size + 1) / 2))
+
+
+def check_redistribute(rank: int, size: int, seed: int) -> None:
+    layouts = Layouts(seed, size)
+    for _ in range(60):
+        pair = layouts.pair()
+        result = sw.redistribute(sw.MeshTensor(pair.input(rank), pair.before), pair.after)
+        wanted = pair.output(rank)
+        assert (result.local is None) == (wanted is None), pair
+        assert wanted is None or same_bits(result.local, wanted), pair
+
+
+def check_shared_memory(rank: int, size: int, seed: int) -> None:
+    """It is refused between the hosts, by every rank and with the reason, and works inside each."""
+    world = dist.new_group(list(range(size)))
+    of_hosts = [dist.new_group(list(r)) for r in (range(RANKS_OF_FIRST), range(RANKS_OF_FIRST, size))]
+    os.environ["SHARDWAY_TRANSPORT"] = "shm"
+    with pytest.raises(ValueError, match=r"the ranks share no memory: no process of this host answers at the socket"):
+        sw.all_gather_v(torch.ones(2), group=world)
+    own = of_hosts[0 if rank < RANKS_OF_FIRST else 1]
+    first = 0 if rank < RANKS_OF_FIRST else RANKS_OF_FIRST
+    gathered, _ = sw.all_gather_v(torch.full((1,), float(rank)), group=own)
+    assert_same_bits(gathered, torch.arange(first, first + own.size(), dtype=torch.float32))
+    del os.environ["SHARDWAY_TRANSPORT"]
+
+
+def everything(rank: int, size: int, seed: int) -> None:
+    for check in (check_ops, check_lists, check_gradient, check_redistribute, check_shared_memory, check_ops):
+        check(rank, size, seed)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_every_op_runs_between_hosts_and_shared_memory_stays_inside_each(
+    hosts: tuple[Host, Host], seed: int, size: int
+) -> None:
+    run_ranks(size, everything, seed, enter=torchrun_on(hosts, RANKS_OF_FIRST), timeout_s=120)

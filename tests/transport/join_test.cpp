@@ -1,0 +1,113 @@
+// Groups of C++ programs: joined by an exchange or by the environment, and split.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <numeric>
+
+#include "rank_runner.h"
+#include "shardway/collectives.h"
+
+namespace shardway::testing {
+namespace {
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+std::string text(int64_t number) { return std::to_string(number); }
+
+// The numbers that the ranks of a group gather, one each.
+std::vector<int64_t> told(const Group& group, int64_t mine) {
+  const at::Tensor all = all_gather_v(at::full({1}, mine, at::kLong), {.group = group}).tensor;
+  return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + all.numel()};
+}
+
+std::vector<int64_t> counted(int64_t ranks) {
+  std::vector<int64_t> numbers(static_cast<size_t>(ranks));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+// Odd and even ranks, the highest first.
+void check_split(const Group& world) {
+  const Group half = world.split(world.rank() % 2, -world.rank());
+  std::vector<int64_t> expected;
+  for (int64_t rank = world.size() - 1; rank >= 0; --rank) {
+    if (rank % 2 == world.rank() % 2) expected.push_back(rank);
+  }
+  require(told(half, world.rank()) == expected, "another half");
+  require(half.global_ranks() == expected, "other global ranks of the half");
+  require(half.split(0, half.rank()).global_ranks() == expected, "other global ranks of a part of the half");
+  const at::Tensor sum = all_reduce(at::ones({}), {.group = half});
+  require(sum.item<float>() == static_cast<float>(expected.size()), "another sum");
+  require(told(world, world.rank()) == counted(world.size()), "the world is not what it was");
+}
+
+template <class Error>
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "nothing was thrown";
+}
+
+class Joins : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(Joins, ProcessesGatherAndSplit) {
+  const int64_t n = GetParam();
+  const std::string job = text(getpid());
+  const auto body = [n, &job](int64_t rank, const shm::Exchange& exchange) {
+    const Group given = join({.rank = rank, .size = n, .exchange = exchange});
+    require(given.rank() == rank && given.size() == n, "another place");
+    require(told(given, rank) == counted(n), "another world");
+    setenv("SHARDWAY_JOB", job.c_str(), 1);
+    setenv("RANK", text(rank).c_str(), 1);
+    setenv("WORLD_SIZE", text(n).c_str(), 1);
+    check_split(join());
+  };
+  EXPECT_EQ(run_unjoined(n, body), Endings(static_cast<size_t>(n)));
+}
+
+TEST_P(Joins, ThreadsSplitToo) { EXPECT_NO_THROW(run_as_threads(GetParam(), check_split)); }
+
+TEST_P(Joins, ANegativeColorIsAnErrorOnEveryRank) {
+  const int64_t n = GetParam();
+  const auto body = [n](int64_t rank, const shm::Exchange& exchange) {
+    const Group world = join({.rank = rank, .size = n, .exchange = exchange});
+    const std::string found = message_of<c10::ValueError>([&] { world.split(rank == n - 1 ? -3 : 1); });
+    require(found == "split: color=-3 is negative (rank " + text(n - 1) + ")", found);
+    require(told(world, rank) == counted(n), "the world is not what it was");
+  };
+  EXPECT_EQ(run_unjoined(n, body), Endings(static_cast<size_t>(n)));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Joins, ::testing::Values(1, 2, 3, 4),
+                         [](const auto& info) { return text(info.param) + "ranks"; });
+
+TEST(Join, MistakesAndMissingRanksAreTorchsErrors) {
+  EXPECT_EQ(message_of<c10::ValueError>([] { join({.rank = 0, .size = 2}); }),
+            "join: rank, size and exchange go together, and only some of them are given");
+  const auto body = [](int64_t, const shm::Exchange&) {
+    setenv("SHARDWAY_JOB", text(getpid()).c_str(), 1);
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    const std::string found =
+        message_of<c10::DistBackendError>([] { join({.timeout = std::chrono::milliseconds(50)}); });
+    require(found ==
+                "rank 0 could not be reached: no such rank of this job joined on this host (shardway launch)",
+            found);
+  };
+  EXPECT_EQ(run_unjoined(1, body), Endings(1));
+}
+
+TEST(Join, NoGroupSplitsIntoOneRank) {
+  const Group alone = Group().split(3);
+  EXPECT_EQ(alone.size(), 1);
+  EXPECT_FALSE(alone.distributed());
+}
+
+}  // namespace
+}  // namespace shardway::testing
