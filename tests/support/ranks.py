@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
