@@ -99,18 +99,18 @@ TEST(ShmFaults, ARankMayLeaveWhileOthersFinishTheLastCall) {
 }
 
 TEST(ShmFaults, APeerThatDoesNotComeIsATimeout) {
-  const Endings endings =
-      run_processes(2,
-                    [](shm::Group& group) {
-                      if (group.rank() == 1) {
-                        std::this_thread::sleep_for(std::chrono::milliseconds(600));
-                        require(failure_of([&] { meet(group); }) != "nothing", "the late rank was not told");
-                        return;
-                      }
-                      const std::string said = failure_of([&] { meet(group); });
-                      require(said == "rank 1 could not be reached: it did not come within the timeout of 200 ms", said);
-                    },
-                    {.timeout = std::chrono::milliseconds(200)});
+  const Endings endings = run_processes(
+      2,
+      [](shm::Group& group) {
+        if (group.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(600));
+          require(failure_of([&] { meet(group); }) != "nothing", "the late rank was not told");
+          return;
+        }
+        const std::string said = failure_of([&] { meet(group); });
+        require(said == "rank 1 could not be reached: it did not come within the timeout of 200 ms", said);
+      },
+      {.timeout = std::chrono::milliseconds(200)});
   EXPECT_EQ(endings, (Endings{"", ""}));
 }
 
