@@ -43,6 +43,18 @@ py::list list_of(Tensors tensors, const py::object& group) {
   return result;
 }
 
+// Tensors of one group, which is looked at once.
+py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts, const py::object& group) {
+  const ReadGroup read = read_any_group(group, "redistribute");
+  Tensors tensors;
+  for (size_t i = 0; i < locals.size(); ++i) {
+    const py::object local = locals[i];
+    const at::Tensor tensor = local.is_none() ? at::Tensor() : local.cast<at::Tensor>();
+    tensors.emplace_back(tensor, py::object(layouts[i]).cast<const Layout&>(), read.group);
+  }
+  return list_of(std::move(tensors), read.object);
+}
+
 // For a caller that cannot take part: the others compare before they move a list, whatever it is.
 [[noreturn]] void refuse_list(const BoundTensor& first, const std::string& problem) {
   const py::gil_scoped_release release;
@@ -89,6 +101,7 @@ void bind_redistribute_list(py::module_& module) {
     return list_of(std::move(results), self.group);
   });
   module.def("redistribute_list", &redistribute_list_of);
+  module.def("mesh_tensors", &mesh_tensors_of);
   module.def("refuse_redistribute_list", &refuse_list);
 }
 

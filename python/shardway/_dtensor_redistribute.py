@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -48,15 +50,20 @@ class DTensorHandle:
 class DTensorListHandle:
     """A call of many under way."""
 
-    def __init__(self, handle: MeshTensorListHandle, dtensors: Sequence[DTensor], device_mesh: DeviceMesh) -> None:
-        self._handle, self._dtensors, self._device_mesh = handle, dtensors, device_mesh
+    def __init__(
+        self,
+        handle: MeshTensorListHandle,
+        dtensors: Sequence[DTensor],
+        kinds: Sequence[_Kind],
+        device_mesh: DeviceMesh,
+    ) -> None:
+        self._handle, self._dtensors, self._kinds, self._device_mesh = handle, dtensors, kinds, device_mesh
         self._results: list[DTensor] | None = None
 
     def wait(self) -> list[DTensor]:
         """What the plain call would have returned; as often as asked."""
         if self._results is None:
-            moved = self._handle.wait()
-            self._results = [_wrapped(*pair, self._device_mesh) for pair in zip(self._dtensors, moved, strict=True)]
+            self._results = _wrapped_list(self._dtensors, self._handle.wait(), self._kinds, self._device_mesh)
         return self._results
 
 
@@ -71,19 +78,42 @@ def redistribute_dtensors(
     """Each to its own target."""
     for i, dtensor in enumerate(dtensors):
         if not isinstance(dtensor, DTensor):
-            kinds = "MeshTensors or DTensors, all of one kind"
-            raise ValueError(f"redistribute: t[{i}] is a {type(dtensor).__name__}; a list has {kinds}")
+            wanted = "MeshTensors or DTensors, all of one kind"
+            raise ValueError(f"redistribute: t[{i}] is a {type(dtensor).__name__}; a list has {wanted}")
     device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensors[0].device_mesh
-    sources = [_source_of(dtensor, device_mesh) for dtensor in dtensors]
-    for dtensor, source, target in zip(dtensors, sources, targets, strict=True):
-        problem = _problem_of(dtensor, source.layout, target, mesh, None, None)
-        if problem is not None:
-            _C.refuse_redistribute_list(sources[0], problem)
+    kinds = _kinds_of(dtensors, targets, mesh)
+    group = _covering_group([dtensor.device_mesh for dtensor in dtensors], device_mesh)
+    sources = _C.mesh_tensors([_local_of(t) for t in dtensors], [kind.layout for kind in kinds], group)
+    for kind in kinds:
+        if kind.problem is not None:
+            _C.refuse_redistribute_list(sources[0], kind.problem)
     with torch.no_grad():
         moved = _C.redistribute_list(sources, targets, mesh, topology, max_bytes, async_op)
     if isinstance(moved, MeshTensorListHandle):
-        return DTensorListHandle(moved, dtensors, device_mesh)
-    return [_wrapped(*pair, device_mesh) for pair in zip(dtensors, moved, strict=True)]
+        return DTensorListHandle(moved, dtensors, kinds, device_mesh)
+    return _wrapped_list(dtensors, moved, kinds, device_mesh)
+
+
+@dataclass
+class _Kind:
+    """What tensors of a list have in common that lie alike and go to the same place: to find it out for each would
+    take longer than to move a small one."""
+
+    layout: Layout
+    problem: str | None
+    spec: DTensorSpec | None = None  # of the results, once there is one
+
+
+def _kinds_of(dtensors: Sequence[DTensor], targets: Sequence[Any], mesh: object) -> list[_Kind]:
+    known: dict[tuple[DTensorSpec, int, bool], _Kind] = {}
+    kinds = []
+    for dtensor, target in zip(dtensors, targets, strict=True):
+        key = dtensor._spec, id(target), dtensor.requires_grad
+        if key not in known:
+            layout = layout_of(dtensor._spec, "redistribute: t's spec")
+            known[key] = _Kind(layout, _problem_of(dtensor, layout, target, mesh, None, None))
+        kinds.append(known[key])
+    return kinds
 
 
 def redistribute_dtensor(
@@ -151,16 +181,22 @@ def group_of(ranks: Sequence[int]) -> ProcessGroup:
 
 
 def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
-    """The local part without its gradient, which DTensor's own autograd carries."""
     layout = layout_of(dtensor._spec, "redistribute: t's spec")
-    if target is dtensor.device_mesh:
-        group = group_of_mesh(target)
-    else:
-        group = group_of(sorted({*layout.mesh.ranks, *mesh_of(target).ranks}))
+    return MeshTensor(_local_of(dtensor), layout, _covering_group([dtensor.device_mesh], target))
+
+
+def _local_of(dtensor: DTensor) -> Tensor | None:
+    """The local part without its gradient, which DTensor's own autograd carries; None outside the mesh."""
     local = dtensor._local_tensor
     if isinstance(local, AsyncCollectiveTensor):
         local = local.wait()
-    return MeshTensor(local.detach() if _is_inside(dtensor.device_mesh) else None, layout, group)
+    return local.detach() if _is_inside(dtensor.device_mesh) else None
+
+
+def _covering_group(sources: Sequence[DeviceMesh], target: DeviceMesh) -> ProcessGroup:
+    if all(mesh is target for mesh in sources):
+        return group_of_mesh(target)
+    return group_of(sorted({rank for mesh in (*sources, target) for rank in mesh_of(mesh).ranks}))
 
 
 def _problem_of(
@@ -188,10 +224,35 @@ def _problem_of(
 
 
 def _wrapped(dtensor: DTensor, moved: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
+    return _wrapped_as(dtensor, moved, _spec_after(dtensor, moved, device_mesh))
+
+
+def _wrapped_list(
+    dtensors: Sequence[DTensor], moved: Sequence[MeshTensor], kinds: Sequence[_Kind], device_mesh: DeviceMesh
+) -> list[DTensor]:
+    results = []
+    for dtensor, tensor, kind in zip(dtensors, moved, kinds, strict=True):
+        if kind.spec is None:
+            kind.spec = _spec_after(dtensor, tensor, device_mesh)
+        results.append(_wrapped_as(dtensor, tensor, kind.spec))
+    return results
+
+
+def _spec_after(dtensor: DTensor, moved: MeshTensor, device_mesh: DeviceMesh) -> DTensorSpec:
     spec = spec_of(moved.layout, device_mesh)
     spec.tensor_meta = dtensor._spec.tensor_meta
-    result: DTensor = _Moved.apply(dtensor, moved, spec)  # type: ignore[no-untyped-call]
-    return result
+    return spec
+
+
+def _wrapped_as(dtensor: DTensor, moved: MeshTensor, spec: DTensorSpec) -> DTensor:
+    if dtensor.requires_grad and torch.is_grad_enabled():
+        result: DTensor = _Moved.apply(dtensor, moved, spec)  # type: ignore[no-untyped-call]
+        return result
+    return DTensor(_local_or_nothing(dtensor, moved), spec, requires_grad=False)  # type: ignore[no-untyped-call]
+
+
+def _local_or_nothing(dtensor: DTensor, moved: MeshTensor) -> Tensor:
+    return moved.local if moved.local is not None else dtensor._local_tensor.new_empty(0)
 
 
 class _Moved(torch.autograd.Function):
@@ -203,7 +264,7 @@ class _Moved(torch.autograd.Function):
         ctx.device_mesh = dtensor.device_mesh
         ctx.layout = layout_of(dtensor._spec)
         ctx.divisor = _combined_averages(ctx.layout, moved.layout)
-        local = moved.local if moved.local is not None else dtensor._local_tensor.new_empty(0)
+        local = _local_or_nothing(dtensor, moved)
         return DTensor(local.view_as(local), spec, requires_grad=dtensor.requires_grad)  # type: ignore[no-untyped-call]
 
     @staticmethod
