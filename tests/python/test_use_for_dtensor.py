@@ -97,13 +97,11 @@ class TwoLayers(nn.Module):
         return self.down(torch.relu(self.up(x)))
 
 
-def trained(mesh):
-    """Losses and last weights of a tensor-parallel model after five steps."""
-    torch.manual_seed(1)
-    model = parallelize_module(TwoLayers(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+def trained(model, steps=5):
+    """Losses, and the weights after the last step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
-    for _ in range(5):
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = model(torch.randn(8, 6)).square().mean()
         loss.backward()
@@ -112,16 +110,25 @@ def trained(mesh):
     return torch.stack(losses), [p.full_tensor().detach() for p in model.parameters()]
 
 
+def tensor_parallel(mesh):
+    torch.manual_seed(1)
+    return parallelize_module(TwoLayers(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+def assert_trains_alike(make_model):
+    (losses, weights), (our_losses, our_weights) = both_ways(lambda: trained(make_model()))
+    assert_close(our_losses, losses, "losses")
+    for ours, theirs in zip(our_weights, weights, strict=True):
+        assert_close(ours, theirs, "weights")
+    assert counts()[0] > 0
+
+
 @TRANSPORTS
 @ranks(2, 4)
 def test_a_tensor_parallel_model_trains_alike(rank, size, transport):
     os.environ["SHARDWAY_TRANSPORT"] = transport
     mesh = grid(size)
-    (losses, weights), (our_losses, our_weights) = both_ways(lambda: trained(mesh))
-    assert_close(our_losses, losses, "losses")
-    for ours, theirs in zip(our_weights, weights, strict=True):
-        assert_close(ours, theirs, "weights")
-    assert counts()[0] > 0
+    assert_trains_alike(lambda: tensor_parallel(mesh))
 
 
 @TRANSPORTS
@@ -238,22 +245,12 @@ def test_a_part_that_does_not_fit_is_the_same_error_on_every_rank(rank, size):
         assert torch.equal(good.full_tensor(), torch.arange(4.0))
 
 
-def trained_in_two_dims(mesh):
-    """Losses and last weights of a model that is sharded by FSDP2 over one dim and tensor-parallel over the other."""
-    torch.manual_seed(2)
-    model = TwoLayers()
-    parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+def fully_sharded(mesh):
+    """By FSDP2 over one dim of the mesh, tensor-parallel over the other."""
+    model = tensor_parallel(mesh["tp"])
     for layer in (model.up, model.down, model):
         fully_shard(layer, mesh=mesh["dp"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = model(torch.randn(8, 6)).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    return torch.stack(losses), [p.full_tensor().detach() for p in model.parameters()]
+    return model
 
 
 @pytest.mark.parametrize("engine", ["gloo", "shardway"])
@@ -263,8 +260,4 @@ def test_fsdp_with_tensor_parallelism_trains_alike(rank, size, engine):
     dp, _ = dist.new_subgroups_by_enumeration(columns, backend=engine)
     tp, _ = dist.new_subgroups_by_enumeration(rows, backend=engine)
     mesh = DeviceMesh.from_group([dp, tp], "cpu", mesh=torch.arange(4).view(2, 2), mesh_dim_names=("dp", "tp"))
-    (losses, weights), (our_losses, our_weights) = both_ways(lambda: trained_in_two_dims(mesh))
-    assert_close(our_losses, losses, "losses")
-    for ours, theirs in zip(our_weights, weights, strict=True):
-        assert_close(ours, theirs, "weights")
-    assert counts()[0] > 0
+    assert_trains_alike(lambda: fully_sharded(mesh))
