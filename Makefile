@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test soak golden gallery surface docs fuzz lint format wheel bench-ragged bench-overhead bench-plan \
+.PHONY: help demo program test soak golden gallery surface docs fuzz lint format wheel bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-dtensor torch-suite clean library everything
 
 PYTHON := .venv/bin/python
@@ -17,6 +17,11 @@ help:  ## list the commands
 
 demo: library  ## build the library and show what it does
 	@$(PYTHON) examples/demo.py
+
+program:  ## build build/program/bin/shardway alone, which needs no torch and no Python
+	@scripts/setup program
+	@cmake --preset no-torch -B build/program -DSHARDWAY_TESTS=OFF >/dev/null
+	@echo "== building the program" && cmake --build build/program --target shardway_program
 
 test: everything  ## build all; run the C++ and Python tests, the examples among them
 	@echo "== C++ tests and examples"
