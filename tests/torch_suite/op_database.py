@@ -104,4 +104,4 @@ def compare_samples(rank, size, seed):
         assert not isinstance(ours, Exception), f"{op.name}: {ours!r}"
         torch.testing.assert_close(ours, theirs, equal_nan=True, msg=lambda text, op=op: f"{op.name}: {text}")
         compared += 1
-    assert sw.stats()["dtensor"]["moved"] > SAMPLES // 4
+    assert sw.stats()["dtensor"]["moved"] > SAMPLES // 20
