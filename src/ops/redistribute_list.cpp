@@ -10,9 +10,7 @@
 #include "ops/header.h"
 #include "ops/recording.h"
 #include "ops/redistribution.h"
-#include "transport/boxes.h"
 #include "transport/together.h"
-#include "transport/warm_memory.h"
 
 namespace shardway {
 namespace {
@@ -24,62 +22,20 @@ using Requests = std::vector<std::shared_ptr<const Request>>;  // one for severa
 
 // A small tensor is packed with others. A larger one gains less by an exchange that it shares than it loses
 // by two copies.
-bool is_packed(const Layout& layout, Transport& transport) {
+bool is_small(const Layout& layout, Transport& transport) {
   return Box::whole(layout.shape()).volume() * item_bytes(layout.dtype()) <= transport.slot_bytes();
 }
 
-// A tensor on its way: what it is held as, and the leg that comes next.
-class Walker {
- public:
-  Walker(const Way& way, at::Tensor x, bool is_packed)
-      : way_(way), held_(std::move(x)), is_packed_(is_packed && held_.is_cpu()) {}
-
-  bool is_packed() const { return is_packed_; }
-  const at::Tensor& held() const { return held_; }
-
-  // The next exchange with others, once the one before is over; nothing at the end of the way.
-  std::optional<RouteCall> next_leg() {
-    for (; stage_ < way_.stages.size(); finish_stage()) {
-      const Stage& stage = way_.stages[stage_];
-      if (!out_.defined()) {
-        out_ = warm_empty(stage.output_shape, held_.options());
-        landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
-        if (stage.route.pattern != Pattern::own) return RouteCall{&stage.route, held_, landing_};
-        Group().transport().start(stage.route, held_, landing_, {})->finish();
-      }
-      if (stage.collection && !std::exchange(is_collected_, true))
-        return RouteCall{&*stage.collection, landing_, out_};
-    }
-    return std::nullopt;
-  }
-
- private:
-  void finish_stage() {
-    held_ = std::exchange(out_, at::Tensor());
-    landing_.reset();
-    is_collected_ = false;
-    ++stage_;
-  }
-
-  const Way& way_;
-  at::Tensor held_;
-  bool is_packed_;
-  size_t stage_ = 0;
-  at::Tensor out_ = {};
-  at::Tensor landing_ = {};
-  bool is_collected_ = false;
-};
-
 // Every tensor one leg further, until all are there.
-void walk_together(std::vector<Walker>& walkers, Transport& transport) {
+void walk_together(std::vector<Walker>& walkers, const std::vector<bool>& packs, Transport& transport) {
   for (bool goes_on = true; goes_on;) {
     goes_on = false;
     std::vector<RouteCall> packed;
-    for (Walker& walker : walkers) {
-      const auto leg = walker.next_leg();
+    for (size_t i = 0; i < walkers.size(); ++i) {
+      const auto leg = walkers[i].next_leg();
       if (!leg) continue;
       goes_on = true;
-      if (walker.is_packed()) {
+      if (packs[i]) {
         packed.push_back(*leg);
       } else {
         transport.start(*leg->route, leg->x, leg->out, {})->finish();
@@ -182,11 +138,13 @@ std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::T
   const at::AutoDispatchBelowADInplaceOrView guard;
   std::vector<Walker> walkers;
   walkers.reserve(inputs.size());
+  std::vector<bool> packs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Way& way = *requests[i]->way;
-    walkers.emplace_back(way, materialized(inputs[i]), is_packed(way.plan->from, transport));
+    walkers.emplace_back(way, materialized(inputs[i]));
+    packs.push_back(inputs[i].is_cpu() && is_small(way.plan->from, transport));
   }
-  walk_together(walkers, transport);
+  walk_together(walkers, packs, transport);
   std::vector<at::Tensor> outs;
   for (const Walker& walker : walkers) outs.push_back(walker.held());
   return outs;

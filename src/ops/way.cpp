@@ -111,19 +111,37 @@ bool is_everywhere(const Layout& layout, const Group& group) {
          std::all_of(layout.placements().begin(), layout.placements().end(), is_replica);
 }
 
-at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group) {
-  at::Tensor held = x;
-  for (size_t k = 0; k < way.stages.size(); ++k) {
-    const Stage& stage = way.stages[k];
-    const bool is_own = stage.route.pattern == Pattern::own;
-    Transport& transport = is_own ? Group().transport() : group.transport();
-    const at::Tensor out = warm_empty(stage.output_shape, held.options());
-    const at::Tensor landing = view_of(out, stage.landing);
-    transport.start(stage.route, held, landing, k == 0 && !is_own ? known : KnownInputs{})->finish();
-    if (stage.collection) transport.start(*stage.collection, landing, out, {})->finish();
-    held = out;  // lets go of the step's input, but for the caller's own
+std::optional<RouteCall> Walker::next_leg() {
+  for (; stage_ < way_.stages.size(); finish_stage()) {
+    const Stage& stage = way_.stages[stage_];
+    if (!out_.defined()) {
+      out_ = warm_empty(stage.output_shape, held_.options());
+      landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
+      if (stage.route.pattern != Pattern::own) return RouteCall{&stage.route, held_, landing_};
+      Group().transport().start(stage.route, held_, landing_, {})->finish();
+    }
+    if (stage.collection && !std::exchange(is_collected_, true))
+      return RouteCall{&*stage.collection, landing_, out_};
   }
-  return held;
+  return std::nullopt;
+}
+
+// Lets go of the step's input, but for the caller's own.
+void Walker::finish_stage() {
+  held_ = std::exchange(out_, at::Tensor());
+  landing_.reset();
+  is_collected_ = false;
+  ++stage_;
+}
+
+at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group) {
+  const KnownInputs nothing;
+  Walker walker(way, x);
+  while (const auto leg = walker.next_leg()) {
+    const bool is_first = leg->route == &way.stages.front().route;
+    group.transport().start(*leg->route, leg->x, leg->out, is_first ? known : nothing)->finish();
+  }
+  return walker.held();
 }
 
 std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place) {

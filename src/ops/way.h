@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ops/header.h"
 #include "ops/place.h"
 #include "plan/stages.h"
+#include "transport/together.h"
 #include "transport/transport.h"
 
 namespace shardway {
@@ -34,6 +36,27 @@ bool is_everywhere(const Layout& layout, const Group& group);
 // Kept: asking again for the same plan takes no planning. Throws std::invalid_argument where the plan cannot
 // be run by the group.
 std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place);
+
+// A tensor on its way: what it is held as, and the exchange that comes next.
+class Walker {
+ public:
+  Walker(const Way& way, at::Tensor x) : way_(way), held_(std::move(x)) {}
+
+  const at::Tensor& held() const { return held_; }
+
+  // The next exchange with others, once the one before is over; nothing at the end of the way.
+  std::optional<RouteCall> next_leg();
+
+ private:
+  void finish_stage();
+
+  const Way& way_;
+  at::Tensor held_;
+  size_t stage_ = 0;
+  at::Tensor out_ = {};
+  at::Tensor landing_ = {};
+  bool is_collected_ = false;
+};
 
 // What this rank holds after the last step: collective. `x` itself where there is no step. `known` are the
 // inputs of the first step.
