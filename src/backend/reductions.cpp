@@ -47,6 +47,38 @@ double factor_of(const ReduceOp& op) {
 
 Counts everywhere(const at::Tensor& t) { return {.each = t.numel()}; }
 
+// What a rank brings to a reduce-scatter: a part per rank, one behind the other.
+struct Brought {
+  decltype(Terms::sends) counts;
+  at::Tensor x;
+};
+
+// `bring` checks the input and gives it.
+template <class Bring>
+void scatter_reduced(shm::Group& group, Table& table, const at::Tensor& output, const ReduceOp& op,
+                     Bring&& bring) {
+  Reduction reduction;
+  at::Tensor x;
+  std::optional<Output> to;
+  const Heard heard = table.agree(group, Call::reduce_scatter, [&] {
+    check_tensor(output);
+    Brought brought = bring();
+    x = brought.x;
+    Terms terms{
+        .dtype = output.scalar_type(), .sends = std::move(brought.counts), .takes = everywhere(output)};
+    reduction.how = combine_of(op, output.scalar_type(), group.size(), terms);
+    reduction.parts = spans_of(terms.sends, group.size(), static_cast<int64_t>(x.itemsize()));
+    to.emplace(output);
+    terms.input = bytes_of(x);
+    return terms;
+  });
+  reduction.input = bytes_of(x).data();
+  reduction.input_bytes = static_cast<int64_t>(x.nbytes());
+  reduction.output = to->data();
+  run(group, heard, reduction);
+  to->finish();
+}
+
 }  // namespace
 
 shm::Combine combine_of(const ReduceOp& op, at::ScalarType dtype, int64_t size, Terms& terms) {
@@ -120,34 +152,15 @@ void Collectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) 
 }
 
 void Collectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs, const ReduceOp& op) {
-  Reduction reduction;
-  at::Tensor x;
-  std::optional<Output> to;
-  const Heard heard = table_.agree(group_, Call::reduce_scatter, [&] {
-    check_tensor(output);
+  scatter_reduced(group_, table_, output, op, [&] {
     check_list(inputs, size(), output.scalar_type());
-    Terms terms{.dtype = output.scalar_type(), .sends = counts_of(inputs), .takes = everywhere(output)};
-    reduction.how = combine_of(op, output.scalar_type(), size(), terms);
-    x = joined(inputs);
-    reduction.parts = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize()));
-    to.emplace(output);
-    terms.input = bytes_of(x);
-    return terms;
+    return Brought{.counts = counts_of(inputs), .x = joined(inputs)};
   });
-  reduction.input = bytes_of(x).data();
-  reduction.input_bytes = static_cast<int64_t>(x.nbytes());
-  reduction.output = to->data();
-  run(group_, heard, reduction);
-  to->finish();
 }
 
 void Collectives::reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
                                         const ReduceOp& op) {
-  Reduction reduction;
-  at::Tensor x;
-  std::optional<Output> to;
-  const Heard heard = table_.agree(group_, Call::reduce_scatter, [&] {
-    check_tensor(output);
+  scatter_reduced(group_, table_, output, op, [&] {
     check_tensor(input);
     TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(), "the input has ",
                       c10::getDtypeNames(input.scalar_type()).first, ", but the output ",
@@ -155,19 +168,8 @@ void Collectives::reduce_scatter_single(const at::Tensor& output, const at::Tens
     TORCH_CHECK_VALUE(input.numel() == output.numel() * size(), "the input has ", input.numel(),
                       " elements, but ", size(), " ranks with outputs of ", output.numel(), " take ",
                       output.numel() * size());
-    Terms terms{.dtype = output.scalar_type(), .sends = everywhere(output), .takes = everywhere(output)};
-    reduction.how = combine_of(op, output.scalar_type(), size(), terms);
-    x = packed(input);
-    reduction.parts = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize()));
-    to.emplace(output);
-    terms.input = bytes_of(x);
-    return terms;
+    return Brought{.counts = everywhere(output), .x = packed(input)};
   });
-  reduction.input = bytes_of(x).data();
-  reduction.input_bytes = static_cast<int64_t>(x.nbytes());
-  reduction.output = to->data();
-  run(group_, heard, reduction);
-  to->finish();
 }
 
 }  // namespace shardway::backend
