@@ -37,7 +37,4 @@ Layout read_target(const Layout& from, const py::handle& placements, const py::h
                    const std::shared_ptr<const Plan>& plan);
 std::optional<Topology> read_topology(const py::handle& value);
 
-// For a caller that cannot take part: raises its problem on every rank of the tensor's group.
-[[noreturn]] void refuse_for(const BoundTensor& self, const std::string& problem);
-
 }  // namespace shardway::python

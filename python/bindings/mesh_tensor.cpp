@@ -84,6 +84,14 @@ Target read_request(const Layout& from, const py::handle& placements, const py::
   return target;
 }
 
+// For a caller that cannot take part: raises its problem on every rank of the tensor's group.
+[[noreturn]] void refuse_for(const BoundTensor& self, const std::string& problem) {
+  const py::gil_scoped_release release;
+  const Group& group = self.tensor.group();
+  const bool others_only_slice = is_everywhere(self.tensor.layout(), group);
+  fail_together(Collective::redistribute, problem, group, others_only_slice);
+}
+
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
                            const py::object& topology, const py::object& max_bytes, const py::object& plan,
                            const py::object& grad_placements, bool async_op) {
@@ -166,13 +174,6 @@ std::optional<Topology> read_topology(const py::handle& value) {
   if (value.is_none()) return std::nullopt;
   if (!py::isinstance<Topology>(value)) throw BadArgument("topology=" + text_of(value) + " is no Topology");
   return value.cast<Topology>();
-}
-
-void refuse_for(const BoundTensor& self, const std::string& problem) {
-  const py::gil_scoped_release release;
-  const Group& group = self.tensor.group();
-  const bool others_only_slice = is_everywhere(self.tensor.layout(), group);
-  fail_together(Collective::redistribute, problem, group, others_only_slice);
 }
 
 void bind_mesh_tensor(py::module_& module) {
