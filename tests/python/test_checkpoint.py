@@ -7,6 +7,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 import shardway as sw
+from tests.support.mesh_reference import held, part
 from tests.support.ranks import run_ranks
 
 WHOLE = torch.arange(63.0).view(9, 7)
@@ -16,11 +17,8 @@ RAGGED = sw.Shard(0, (4, 0, 5))
 
 def placed(whole, rank, mesh, placements, fill=True):
     layout = sw.Layout(tuple(whole.shape), whole.dtype, mesh, placements)
-    offset, extent = layout.box(rank)
-    local = whole
-    for dim, (start, length) in enumerate(zip(offset, extent, strict=True)):
-        local = local.narrow(dim, start, length)
-    return sw.MeshTensor(local.clone() if fill else torch.zeros_like(local), layout)
+    local = part(whole, held(layout, rank))
+    return sw.MeshTensor(local if fill else torch.zeros_like(local), layout)
 
 
 def save(rank, size, folder):

@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import shardway as sw
+from tests.support.mesh_reference import coordinate, held, part
 from tests.support.ranks import ranks
 from tests.support.refusals import assert_usable
 
@@ -27,13 +28,10 @@ def any_placements(dice, mesh, shape, kinds):
 
 def part_of(whole, layout, rank):
     """This rank's box; as an addend the whole on the first rank of those that add up, zeros on the others."""
-    offset, extent = layout.box(rank)
-    local = whole
-    for dim, (start, length) in enumerate(zip(offset, extent, strict=True)):
-        local = local.narrow(dim, start, length)
-    position = torch.tensor(layout.mesh.ranks).view(layout.mesh.shape).eq(rank).nonzero()[0]
+    local = part(whole, held(layout, rank))
+    position = coordinate(layout.mesh, rank)
     is_first = all(position[d] == 0 for d, p in enumerate(layout.placements) if p.is_partial())
-    return local.clone() if is_first else torch.zeros_like(local)
+    return local if is_first else torch.zeros_like(local)
 
 
 @TRANSPORTS

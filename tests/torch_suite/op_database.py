@@ -68,13 +68,6 @@ def outcome(op, arguments):
         return error
 
 
-@pytest.fixture
-def seed():
-    value = int(os.environ.get("SHARDWAY_TEST_SEED", random.randrange(2**31)))
-    print(f"SHARDWAY_TEST_SEED={value}")
-    return value
-
-
 @pytest.mark.parametrize("backend", ["gloo", "shardway"])
 def test_samples_of_the_op_database(backend, seed):
     run_ranks(4, compare_samples, seed, backend=backend, timeout_s=240)
