@@ -39,10 +39,14 @@ FIELDS = {
 }
 
 HELP = f"""
-The same calls of torch.distributed on two groups of the same ranks: {OURS} and {PEER}. They take turns, inputs
-rewritten before each call, outputs the caller's. A call lasts from the first rank's start to the last rank's end; the
-figure is the median. Ranks are pinned to a core each and scheduled as SCHED_BATCH (bench/forked_ranks.py says why).
-Results are checked once per row. A row is measured again when other programs were busy meanwhile.
+The same calls of torch.distributed on two groups of the same ranks: {OURS} and {PEER}. They take turns of some
+calls, inputs rewritten before each call, outputs the caller's. A call lasts from the first rank's start to the last
+rank's end; the figure is the median. Results are checked once per row. A row is measured again when other programs were
+busy meanwhile.
+
+Ranks run as torchrun starts them. Where they have no more than a core each, gloo is several times faster, and its
+figures steadier, when they are pinned to a core and scheduled as SCHED_BATCH (bench/forked_ranks.py says why):
+--settled does that.
 
 Leaves build/bench/backend.json. Exits 1 when a claim is missed.
 """
@@ -63,7 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="2 ranks and few samples: about a minute, rough figures")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks (default: 2 4, quick 2)")
-    parser.add_argument("--seconds", type=float, help="time for one row (default: 1, quick 0.2; at least 5 samples)")
+    parser.add_argument("--seconds", type=float, help="time for one row (default: 1, quick 0.2; at least 5 rounds)")
+    parser.add_argument("--settled", action="store_true", help="pin the ranks and schedule them as gloo likes it best")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
 
@@ -75,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     findings = Findings([], [])
     for ranks in all_ranks:
         print(f"\n{ranks} ranks")
-        found = run_ranks(ranks, _measure, Meeting(ranks), effort, timeout_s=3600.0)[0]
+        found = run_ranks(ranks, _measure, Meeting(ranks), effort, timeout_s=3600.0, settled=options.settled)[0]
         findings.rows += found.rows
         findings.notes += found.notes
     _print_tables(findings)

@@ -47,10 +47,10 @@ FIELDS = {
 
 HELP = f"""
 The same calls of DTensor four ways: {PLAIN_GLOO}, {BLOCK_GLOO}, {PLAIN_OURS}, {BLOCK_OURS};
-and a hundred tensors one by one and in one sw.redistribute. They take turns in one run; a call lasts from the first
-rank's start to the last rank's end; the figure is the median. Ranks are pinned to a core each and scheduled as
-SCHED_BATCH (bench/forked_ranks.py says why). Results are compared once per row. Host time is what a redistribute of
-64x64 in shared memory takes inside shardway, one call after the other, its communication included.
+and a hundred tensors one by one and in one sw.redistribute. They take turns of some calls in one run;
+a call lasts from the first rank's start to the last rank's end; the figure is the median. Ranks are pinned to a core
+each and scheduled as SCHED_BATCH (bench/forked_ranks.py says why). Results are compared once per row. Host time is what
+a redistribute of 64x64 in shared memory takes inside shardway, one call after the other, its communication included.
 
 Leaves build/bench/dtensor.json. Exits 1 when a claim is missed.
 """
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks (default: 2)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="time for one row (at least 5 samples)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for one row (at least 5 rounds)")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
 

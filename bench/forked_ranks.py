@@ -1,9 +1,9 @@
 """Runs one function as several ranks of a gloo group: processes forked from this one.
 
-Each rank is pinned to a core and scheduled as SCHED_BATCH: a thread that wakes up does not interrupt the one that runs.
-Otherwise gloo is far from its best where ranks have no more than a core each: its own thread interrupts the main thread
-just when that holds a lock, and then retries the lock without sleeping until the next scheduler tick. With 2 ranks on
-2 cores, a call of 1 KiB then takes 0.2 or 3.5 ms, by chance, whoever makes it.
+A rank that is settled is pinned to a core and scheduled as SCHED_BATCH: a thread that wakes up does not interrupt the
+one that runs. Otherwise gloo is far from its best where ranks have no more than a core each: its own thread interrupts
+the main thread just when that holds a lock, and then retries the lock without sleeping until the next scheduler tick.
+With 2 ranks on 2 cores, a call of 1 KiB then takes 0.2 or 3.5 ms, by chance, whoever makes it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class RankFailed(RuntimeError):
     """What the ranks that failed had to say."""
 
 
-def run_ranks(ranks: int, body: Callable[..., Any], *args: Any, timeout_s: float, batch: bool = True) -> list[Any]:
+def run_ranks(ranks: int, body: Callable[..., Any], *args: Any, timeout_s: float, settled: bool = True) -> list[Any]:
     """Calls `body(rank, ranks, *args)` in `ranks` forked processes and gives what each returned."""
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
-        children = [_fork(rank, ranks, store, timeout_s, batch, body, args) for rank in range(ranks)]
+        children = [_fork(rank, ranks, store, timeout_s, settled, body, args) for rank in range(ranks)]
         try:
             return _answers([connection for _, connection in children], timeout_s)
         finally:
@@ -47,7 +47,7 @@ def run_ranks(ranks: int, body: Callable[..., Any], *args: Any, timeout_s: float
 
 
 def _fork(
-    rank: int, ranks: int, store: Path, timeout_s: float, batch: bool, body: Callable[..., Any], args: tuple[Any, ...]
+    rank: int, ranks: int, store: Path, timeout_s: float, settled: bool, body: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[int, Connection]:
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -60,7 +60,8 @@ def _fork(
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive the benchmark
         libc.prctl(_PR_SET_TIMERSLACK, 1)  # a sleep ends when asked, not up to 50 µs later
-        _settle(rank, batch)  # before gloo starts its threads, which inherit it
+        if settled:
+            _settle(rank)  # before gloo starts its threads, which inherit it
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group(
@@ -79,11 +80,10 @@ def _fork(
         os._exit(status)
 
 
-def _settle(rank: int, batch: bool) -> None:
+def _settle(rank: int) -> None:
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    if batch:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _answers(connections: list[Connection], timeout_s: float) -> list[Any]:

@@ -43,8 +43,8 @@ Every rank holds another number of rows (1:3:5:... around the mean) and wants th
   {POINT_TO_POINT:16} torch's own sends and receives into views of the result; needs the sizes; no gradient
   {COPY:16} one local copy of the result's bytes into warm memory: the floor
 
-They take turns in one run, inputs rewritten before each call, every call with a fresh output while the last
-{OUTPUTS_ALIVE} stay alive. A call lasts from the first rank's start to the last rank's end; the figure is the median.
+They take turns of some calls in one run, inputs rewritten before each call, every call with a fresh output while the
+last {OUTPUTS_ALIVE} stay alive. A call lasts from the first rank's start to the last rank's end; figures are medians.
 forward+backward compares grad="local" with the kind of distributed.py that keeps its own slice, and grad="sum" with the
 kind that all_reduces.
 Ranks are pinned to a core each and scheduled as SCHED_BATCH, where gloo is fastest and steadiest (bench/forked_ranks.py
@@ -89,9 +89,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--quick", action="store_true", help="three sizes and few samples: about a minute, rough figures"
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="numbers of ranks (default: 2 4)")
-    parser.add_argument("--seconds", type=float, help="time for one row (default: 1.5, quick 0.3; at least 5 samples)")
+    parser.add_argument("--seconds", type=float, help="time for one row (default: 1.5, quick 0.3; at least 5 rounds)")
     parser.add_argument(
-        "--no-batch", dest="batch", action="store_false", help="leave the ranks in the system's usual scheduling class"
+        "--as-started", action="store_true", help="neither pin the ranks nor schedule them otherwise: gloo is slower"
     )
     parser.add_argument(
         "--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON and PNG (default: build/bench)"
@@ -108,7 +108,8 @@ def main(arguments: list[str] | None = None) -> int:
     findings = Findings([], [], [], [])
     for ranks in options.ranks:
         print(f"\n{ranks} ranks")
-        found = run_ranks(ranks, _measure, Meeting(ranks), mean_sizes, effort, timeout_s=3600.0, batch=options.batch)[0]
+        settled = not options.as_started
+        found = run_ranks(ranks, _measure, Meeting(ranks), mean_sizes, effort, timeout_s=3600.0, settled=settled)[0]
         findings.rows += found.rows
         findings.peaks += found.peaks
         findings.left_out += found.left_out

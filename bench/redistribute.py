@@ -49,8 +49,8 @@ A tensor of f32 lies on a mesh of ranks and is to lie otherwise: Shard, Replicat
   {PEER:18} torch's DTensor.redistribute
   {COPY:18} one local copy of the result's bytes into warm memory: the floor
 
-They take turns in one run, inputs rewritten before each call, every call with a fresh output while the last
-{OUTPUTS_ALIVE} stay alive. A call lasts from the first rank's start to the last rank's end; the figure is the median.
+They take turns of some calls in one run, inputs rewritten before each call, every call with a fresh output while the
+last {OUTPUTS_ALIVE} stay alive. A call lasts from the first rank's start to the last rank's end; figures are medians.
 Ranks are pinned to a core each and scheduled as SCHED_BATCH (bench/forked_ranks.py says why). Results are checked
 against a dense reference. A row is measured again when other programs were busy meanwhile.
 Peak memory is what a call adds to the process's resident memory at its highest, the result included.
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="2 ranks and few samples: about a minute, rough figures")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks (default: 2 4, quick 2)")
-    parser.add_argument("--seconds", type=float, help="time for one row (default: 1.5, quick 0.3; at least 5 samples)")
+    parser.add_argument("--seconds", type=float, help="time for one row (default: 1.5, quick 0.3; at least 5 rounds)")
     parser.add_argument("--most-rows", type=int, default=SHAPES[-1][0], help="leave taller tensors out")
     parser.add_argument(
         "--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON and PNG (default: build/bench)"

@@ -1,13 +1,16 @@
 """Times collective calls: contenders take turns, and a call lasts from the first rank's start to the last rank's end.
 
 The clock is CLOCK_MONOTONIC, which all processes of a host share. The ranks meet on a page of shared memory before
-each call, not in a collective, so that nothing of the group's own traffic falls into the measurement.
+each call, not in a collective, so that nothing of the group's own traffic falls into the measurement. A turn is some
+calls of one contender, one soon after the other, as in a loop; the first of them, which find the caches and the cores
+as another contender or a pause left them, do not count.
 """
 
 from __future__ import annotations
 
 import gc
 import mmap
+import os
 import statistics
 import time
 from collections import deque
@@ -18,39 +21,41 @@ from typing import Any
 from bench.other_programs import OtherPrograms
 
 OUTPUTS_ALIVE = 3
-POLL_S = 50e-6
-START_AFTER_NS = 400_000  # after the last rank has come: long enough for all to have seen it
+WARM_UPS = 2  # calls at the start of a turn that are not counted
+MOST_CALLS = 20  # of a turn that are counted
+TURN_US = 20e3  # a turn of short calls is at most about this long
+START_AFTER_NS = 30_000  # after the last rank has come: longer than all need to see it
 BUSY_CORES = 0.25  # other programs that use more than this spoil a measurement
 AGAIN_BELOW_S = 10.0  # one that took longer is not made again
-SPIN_NS = 60_000  # longer than a wake-up takes
 
 
 class Meeting:
     """A page shared by the ranks, made before they are forked: a barrier, and the stamps of the last call.
 
-    Ranks wait for each other asleep: one that is done early and spins, even if it yields, can hold the core that
-    another rank's gloo thread needs for a whole scheduler tick. They start together at an agreed moment, and spin only
-    the last few microseconds before it.
+    Ranks wait for each other awake, since a core that has slept makes the next call slower, whoever makes it; they
+    yield, so that a thread of gloo has the core when it needs it. Where each has a core they start at an agreed moment.
     """
 
     def __init__(self, ranks: int) -> None:
         self._page = memoryview(mmap.mmap(-1, 8 * (4 * ranks + 1))).cast("q")
         self._turns, self._arrivals, self._starts, self._ends = (self._page[i * ranks :][:ranks] for i in range(4))
         self._verdict = 4 * ranks
+        self._has_core_each = ranks <= len(os.sched_getaffinity(0))
 
     def meet(self, rank: int) -> None:
         """Returns once every rank has come as often as this one."""
         turn = self._turns[rank] + 1
         self._turns[rank] = turn
         while min(self._turns) < turn:
-            time.sleep(POLL_S)
+            os.sched_yield()
 
     def start_together(self, rank: int) -> None:
         """Returns on all ranks at one moment, as near as the scheduler can."""
         self._arrivals[rank] = time.perf_counter_ns()
         self.meet(rank)
+        if not self._has_core_each:
+            return
         moment = max(self._arrivals) + START_AFTER_NS
-        time.sleep(max(0, moment - SPIN_NS - time.perf_counter_ns()) / 1e9)
         while time.perf_counter_ns() < moment:
             pass
 
@@ -94,10 +99,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: at least `min_samples` rounds, then until `seconds` or `max_samples` are used up."""
+    """How long to measure: at least `min_rounds`, then until `seconds` or `max_rounds` are used up."""
 
-    min_samples: int = 5
-    max_samples: int = 400
+    min_rounds: int = 5
+    max_rounds: int = 400
     seconds: float = 1.5
 
 
@@ -139,27 +144,31 @@ def _rounds(meeting: Meeting, rank: int, at_least: int, at_most: int, seconds: f
         yield number
 
 
-def _round(meeting: Meeting, rank: int, contenders: list[Contender]) -> dict[str, float]:
-    found = {}
-    for contender in contenders:
+def _turn(meeting: Meeting, rank: int, contender: Contender, calls: int) -> list[float]:
+    samples_us = []
+    for _ in range(calls):
         contender.rewrite()
-        found[contender.name], output = meeting.time_us(rank, contender.call)
+        us, output = meeting.time_us(rank, contender.call)
         contender.outputs.append(output)
         del output
-    return found
+        samples_us.append(us)
+    return samples_us
 
 
 def interleaved(meeting: Meeting, rank: int, contenders: list[Contender], effort: Effort) -> Mapping[str, Timing]:
-    """Times the contenders in turn, each round in another order, with fresh outputs of which three stay alive."""
+    """Times turns of the contenders, each round in another order, with fresh outputs of which three stay alive."""
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     gc.collect()
     gc.disable()
-    for _ in range(OUTPUTS_ALIVE + 1):  # from then on every contender has had the memory that it will have
-        _round(meeting, rank, contenders)
-    for done in _rounds(meeting, rank, effort.min_samples, effort.max_samples, effort.seconds):
-        turn = done % len(contenders)
-        for name, us in _round(meeting, rank, contenders[turn:] + contenders[:turn]).items():
-            samples[name].append(us)
+    calls = {}
+    for contender in contenders:  # from then on every contender has had the memory that it will have
+        *_, last_us = _turn(meeting, rank, contender, OUTPUTS_ALIVE + 1)
+        calls[contender.name] = max(1, min(MOST_CALLS, int(TURN_US / last_us)))
+    for done in _rounds(meeting, rank, effort.min_rounds, effort.max_rounds, effort.seconds):
+        first = done % len(contenders)
+        for contender in contenders[first:] + contenders[:first]:
+            turn = _turn(meeting, rank, contender, WARM_UPS + calls[contender.name])
+            samples[contender.name] += turn[WARM_UPS:]
     gc.enable()
     for contender in contenders:
         contender.outputs.clear()
