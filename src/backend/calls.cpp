@@ -136,8 +136,8 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::ReduceScatterOptions& opts) {
   check_lengths("reduce_scatter_tensor", outputs.size(), inputs.size());
-  return launch(Manner::of(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "shardway:_reduce_scatter_base", opts),
-                inputs, outputs, [outputs, inputs, op = opts.reduceOp](Collectives& group) {
+  return launch(Manner::of(OpType::COALESCED, "shardway:_reduce_scatter_base", opts), inputs, outputs,
+                [outputs, inputs, op = opts.reduceOp](Collectives& group) {
                   for (size_t i = 0; i < inputs.size(); ++i)
                     group.reduce_scatter_single(outputs[i], inputs[i], op);
                 });
