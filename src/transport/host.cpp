@@ -121,7 +121,11 @@ class HostTransport : public Transport {
   }
 
   int64_t slot_bytes() override { return of_cpu().slot_bytes(); }
-  bool compares_every_call() override { return of_cpu().compares_every_call(); }
+
+  bool compares_every_call(const at::Tensor& x) override {
+    return (is_for_engine(x) ? c10d() : of_cpu()).compares_every_call(x);
+  }
+
   bool has_thread() override { return of_cpu().has_thread(); }
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return of_cpu().post(std::move(call)); }
@@ -153,6 +157,13 @@ class HostTransport : public Transport {
       host_->is_decided = true;
     }
     return host_->shm.get();
+  }
+
+  // Whether a call of such a tensor is the engine's own affair; of no tensor, whether the engine has none for
+  // the CPU.
+  bool is_for_engine(const at::Tensor& x) {
+    if (!x.defined()) return c10d().refuses(c10::Device(c10::kCPU)).has_value();
+    return !x.is_cpu() && !c10d().refuses(x.device());
   }
 
   Transport& of_cpu() {
