@@ -57,8 +57,7 @@ py::object run(const Group& group, bool async_op, Read&& read, Make&& make, Star
 }
 
 // The same of a call that exchanges a header, unless `sizes_known` says, without touching Python, that it
-// does not.
-// `x` is the tensor, once it has been read.
+// does not. `x` is the tensor, once it has been read.
 template <class Known, class Read, class Make, class Start>
   requires std::predicate<Known, const Group&>
 py::object run(Collective collective, const Group& group, Known&& sizes_known, const at::Tensor& x,

@@ -47,8 +47,8 @@ std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_re
   combination.divisor = all_reduce.divisor;
   transport.start(combination, x.reshape({-1}), share, {})->finish();
   Route collection = all_gather_route(shares, all_reduce.rank);
-  if (x.is_cpu())
-    collection = without_own_moves(std::move(collection));  // a device's engine gathers in place
+  // A device's engine gathers in place.
+  if (x.is_cpu()) collection = without_own_moves(std::move(collection));
   return std::make_unique<Collection>(transport.start(collection, share, elements, {}), landed, out);
 }
 
