@@ -1,4 +1,4 @@
-"""Ranks that share one GPU; without a GPU, or with a reason printed, nothing here runs.
+"""Ranks that share one GPU. Without one, nothing here runs, and the reason is printed.
 
 SHARDWAY_GPU_TESTS_ON=cpu runs the bodies on CPU tensors and gloo, where they can, to find slips in them without a GPU.
 """
