@@ -67,7 +67,7 @@ int64_t volume_of(const Moves& moves) {
 }
 
 at::Tensor packed(const at::Tensor& x, const Moves& moves) {
-  const at::Tensor run = at::empty({volume_of(moves)}, x.options());
+  at::Tensor run = at::empty({volume_of(moves)}, x.options());
   const std::vector<at::Tensor> parts = plain(parts_of(run, moves));
   const at::Tensor from = plain(x);
   const auto dim = split_dim(moves, x.sizes().vec());
