@@ -10,6 +10,7 @@
 
 #include "transport/c10d.h"
 #include "transport/exchange.h"
+#include "transport/param_comms.h"
 #include "transport/shm.h"
 
 namespace shardway {
@@ -90,6 +91,13 @@ bool is_fake(c10d::ProcessGroup& group) {
   }
 }
 
+// In a dry run every rank says what this one says.
+at::Tensor repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
+  at::Tensor rows = at::zeros({ranks, row_bytes}, block.options());
+  rows.narrow(1, 0, block.numel()).copy_(block);
+  return rows;
+}
+
 // Of a backend that has one; the backend itself may be wrapped, as it is under
 // TORCH_DISTRIBUTED_DEBUG=DETAIL.
 std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
@@ -114,6 +122,7 @@ class HostTransport : public Transport {
 
   std::vector<int64_t> global_ranks() override { return global_ranks_of(*group_); }
   std::chrono::milliseconds timeout() override { return timeout_of(*group_); }
+  GroupLabel label() const { return {.name = group_->getGroupName(), .description = group_->getGroupDesc()}; }
 
   std::optional<std::string> refuses(c10::Device device) override {
     auto why = c10d().refuses(device);
@@ -131,7 +140,9 @@ class HostTransport : public Transport {
   }
 
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    return of_cpu().all_gather_block(mine, row_bytes);
+    Transport& used = of_cpu();
+    const bool is_dry = &used == c10d_.get() && is_fake(*group_);
+    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes);
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
@@ -183,6 +194,11 @@ std::shared_ptr<Transport> HostTransport::decide() {
 }
 
 }  // namespace
+
+GroupLabel label_of(const Transport& transport) {
+  const auto* host = dynamic_cast<const HostTransport*>(&transport);
+  return host != nullptr ? host->label() : GroupLabel{};
+}
 
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {
   return std::make_shared<HostTransport>(std::move(group));
