@@ -63,22 +63,25 @@ class Hosts {
   std::unordered_map<c10d::ProcessGroup*, Entry> hosts_;
 };
 
-std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
+// Null where the backend does not tell.
+c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
   try {
-    return group.getDefaultBackend()->getBackendOptions()->timeout;
-  } catch (const std::exception&) {  // a backend that does not tell
-    return kBackendDefaultTimeout;
+    return group.getDefaultBackend()->getBackendOptions();
+  } catch (const std::exception&) {
+    return nullptr;
   }
+}
+
+std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
+  const auto options = options_of(group);
+  return options ? options->timeout : kBackendDefaultTimeout;
 }
 
 // Empty for the default group, and where the backend does not tell.
 std::vector<int64_t> global_ranks_of(c10d::ProcessGroup& group) {
-  try {
-    const auto& ranks = group.getDefaultBackend()->getBackendOptions()->global_ranks_in_group;
-    return {ranks.begin(), ranks.end()};
-  } catch (const std::exception&) {
-    return {};
-  }
+  const auto options = options_of(group);
+  if (!options) return {};
+  return {options->global_ranks_in_group.begin(), options->global_ranks_in_group.end()};
 }
 
 // torch's backend for dry runs, which says that it exchanged and did not: what it gives back is nobody's
