@@ -20,16 +20,18 @@ Program = Callable[[DeviceMesh], Iterator[Outcome]]
 R, S0, S1 = Replicate(), Shard(0), Shard(1)
 
 
-def placed(x: Tensor, mesh: DeviceMesh, *placements: Placement) -> DTensor:
-    return distribute_tensor(x, mesh, placements, src_data_rank=None)
-
-
 def spread_over(mesh: DeviceMesh, placement: Placement) -> list[Placement]:
     return [placement] * mesh.ndim
 
 
-def every_placement(x: Tensor, mesh: DeviceMesh, *extra: Placement) -> Iterator[list[Placement]]:
-    kinds = [R, *(Shard(d) for d in range(x.ndim)), *extra]
+def placed(x: Tensor, mesh: DeviceMesh, *placements: Placement) -> DTensor:
+    """By one placement for each dim of the mesh, or one for all of them."""
+    by_dim = placements if len(placements) > 1 else spread_over(mesh, *placements)
+    return distribute_tensor(x, mesh, by_dim, src_data_rank=None)
+
+
+def every_placement(x: Tensor, mesh: DeviceMesh) -> Iterator[list[Placement]]:
+    kinds = [R, *(Shard(d) for d in range(x.ndim))]
     yield from map(list, product(kinds, repeat=mesh.ndim))
 
 
@@ -39,7 +41,7 @@ def redistributes_with_gradients(mesh: DeviceMesh) -> Iterator[Outcome]:
         x, weight = torch.randn(shape), torch.randn(shape)
         for placements in every_placement(x, mesh):
             source = placed(x, mesh, *placements).requires_grad_()
-            replica = source.redistribute(placements=[R] * mesh.ndim)
+            replica = source.redistribute(placements=spread_over(mesh, R))
             yield replica.to_local(), x
             there = placed(weight, mesh, *placements)
             back = replica.redistribute(placements=placements)
@@ -50,10 +52,10 @@ def redistributes_with_gradients(mesh: DeviceMesh) -> Iterator[Outcome]:
 def addends_become_values(mesh: DeviceMesh) -> Iterator[Outcome]:
     for shape in ((4, 8), (5, 3)):
         x = torch.randn(shape)
-        addends = DTensor.from_local(x.clone().requires_grad_(), mesh, [Partial()] * mesh.ndim)
+        addends = DTensor.from_local(x.clone().requires_grad_(), mesh, spread_over(mesh, Partial()))
         for placements in every_placement(x, mesh):
             yield addends.redistribute(placements=placements), x * mesh.size()
-        average = DTensor.from_local(x, mesh, [Partial("avg")] * mesh.ndim)
+        average = DTensor.from_local(x, mesh, spread_over(mesh, Partial("avg")))
         yield average.full_tensor(), x
 
 
@@ -63,9 +65,8 @@ def matrix_products(mesh: DeviceMesh) -> Iterator[Outcome]:
     pairs = list(product(every_placement(a, mesh), every_placement(b, mesh)))
     for left, right in pairs[:: 1 if mesh.ndim == 1 else 16]:
         yield placed(a, mesh, *left) @ placed(b, mesh, *right), want
-    for left, right in (([S0], [R]), ([R], [S1]), ([S1], [S0]), ([R], [R])):
-        x, y = (placed(t, mesh, *p * mesh.ndim).requires_grad_() for t, p in ((a, left), (b, right)))
-        z = placed(bias, mesh, *[R] * mesh.ndim).requires_grad_()
+    for left, right in ((S0, R), (R, S1), (S1, S0), (R, R)):
+        x, y, z = (placed(t, mesh, p).requires_grad_() for t, p in ((a, left), (b, right), (bias, R)))
         one = [t.clone().requires_grad_() for t in (bias, a, b)]
         yield torch.addmm(z, x, y), torch.addmm(*one)
         yield (
@@ -83,7 +84,7 @@ def on_every_sharding(mesh: DeviceMesh, op: Callable[..., Any], *tensors: Tensor
     want = op(*tensors, **options)
     for placements in product(*map(choices, tensors)):
         pairs = zip(tensors, placements, strict=True)
-        yield op(*(placed(x, mesh, *spread_over(mesh, p)) for x, p in pairs), **options), want
+        yield op(*(placed(x, mesh, p) for x, p in pairs), **options), want
 
 
 def batched_products(mesh: DeviceMesh) -> Iterator[Outcome]:
@@ -105,7 +106,7 @@ def pointwise_of_addends(mesh: DeviceMesh) -> Iterator[Outcome]:
     addends = DTensor.from_local(x, mesh, spread_over(mesh, Partial()))
     for op in (torch.relu, torch.exp, torch.sigmoid, lambda t: F.gelu(t) * 2):
         yield op(addends), op(whole)
-    yield addends + placed(x, mesh, *spread_over(mesh, R)), whole + x
+    yield addends + placed(x, mesh, R), whole + x
     yield addends * addends, whole * whole
 
 
@@ -129,10 +130,10 @@ def softmaxes_and_their_gradients(mesh: DeviceMesh) -> Iterator[Outcome]:
         want = op(one, dim=dim)
         (want_grad,) = torch.autograd.grad((want * weight).sum(), one)
         for placement in (S0, S1, R):
-            d = placed(x, mesh, *spread_over(mesh, placement)).requires_grad_()
+            d = placed(x, mesh, placement).requires_grad_()
             result = op(d, dim=dim)
             yield result, want
-            loss = (result * placed(weight, mesh, *spread_over(mesh, R))).sum()
+            loss = (result * placed(weight, mesh, R)).sum()
             yield torch.autograd.grad(loss, d)[0], want_grad
 
 
@@ -142,8 +143,8 @@ def layer_norms_and_their_gradients(mesh: DeviceMesh) -> Iterator[Outcome]:
     want = F.layer_norm(one[0], (12,), one[1], one[2])
     want_grads = torch.autograd.grad(want.square().sum(), one)
     for placement in (S0, S1, Shard(2), R):
-        replicas = [placed(t, mesh, *spread_over(mesh, R)).requires_grad_() for t in (weight, bias)]
-        inputs = [placed(x, mesh, *spread_over(mesh, placement)).requires_grad_(), *replicas]
+        replicas = [placed(t, mesh, R).requires_grad_() for t in (weight, bias)]
+        inputs = [placed(x, mesh, placement).requires_grad_(), *replicas]
         result = F.layer_norm(inputs[0], (12,), inputs[1], inputs[2])
         yield result, want
         yield torch.autograd.grad(result.square().sum(), inputs), want_grads
@@ -155,8 +156,8 @@ def losses(mesh: DeviceMesh) -> Iterator[Outcome]:
     want = F.cross_entropy(one, classes)
     (want_grad,) = torch.autograd.grad(want, one)
     for placement in (S0, R):
-        d = placed(logits, mesh, *spread_over(mesh, placement)).requires_grad_()
-        loss = F.cross_entropy(d, placed(classes, mesh, *spread_over(mesh, placement)))
+        d = placed(logits, mesh, placement).requires_grad_()
+        loss = F.cross_entropy(d, placed(classes, mesh, placement))
         yield loss, want
         yield torch.autograd.grad(loss, d)[0], want_grad
     with loss_parallel():
@@ -173,8 +174,8 @@ def embeddings(mesh: DeviceMesh) -> Iterator[Outcome]:
     want = F.embedding(words, one)
     (want_grad,) = torch.autograd.grad(want.square().sum(), one)
     for of_table, of_words in product((S0, S1, R), (S0, R)):
-        d = placed(table, mesh, *spread_over(mesh, of_table)).requires_grad_()
-        result = F.embedding(placed(words, mesh, *spread_over(mesh, of_words)), d)
+        d = placed(table, mesh, of_table).requires_grad_()
+        result = F.embedding(placed(words, mesh, of_words), d)
         result = result.redistribute(placements=spread_over(mesh, R))  # once: its addends remember a mask until then
         yield result, want
         yield torch.autograd.grad(result.square().sum(), d)[0], want_grad
@@ -201,7 +202,7 @@ def views(mesh: DeviceMesh) -> Iterator[Outcome]:
     )
     for change in changes:
         for placement in (S0, Shard(2), R):
-            changed = change(placed(x, mesh, *spread_over(mesh, placement)))
+            changed = change(placed(x, mesh, placement))
             yield changed.redistribute(placements=spread_over(mesh, R)), change(x)
 
 
@@ -209,13 +210,13 @@ def local_parts_and_their_gradients(mesh: DeviceMesh) -> Iterator[Outcome]:
     """from_local, full_tensor and to_local(grad_placements=…), whose gradients are redistributed."""
     weight = torch.randn(8, 12)
     for placement in (S0, S1, R):
-        local = placed(torch.randn(8, 12), mesh, *spread_over(mesh, placement)).to_local().requires_grad_()
+        local = placed(torch.randn(8, 12), mesh, placement).to_local().requires_grad_()
         d = DTensor.from_local(local, mesh, spread_over(mesh, placement), run_check=False)
         (grad,) = torch.autograd.grad((d.full_tensor() * weight).sum(), local)
-        yield grad, placed(weight, mesh, *spread_over(mesh, placement)).to_local()
-        (grad,) = torch.autograd.grad((d * placed(weight, mesh, *spread_over(mesh, S0))).sum(), local)
-        yield grad, placed(weight, mesh, *spread_over(mesh, placement)).to_local()
-    x = placed(torch.randn(8, 12), mesh, *spread_over(mesh, S0)).requires_grad_()
+        yield grad, placed(weight, mesh, placement).to_local()
+        (grad,) = torch.autograd.grad((d * placed(weight, mesh, S0)).sum(), local)
+        yield grad, placed(weight, mesh, placement).to_local()
+    x = placed(torch.randn(8, 12), mesh, S0).requires_grad_()
     whole = x.redistribute(placements=spread_over(mesh, R)).to_local(grad_placements=spread_over(mesh, Partial()))
     (grad,) = torch.autograd.grad((whole * weight).sum(), x)
     yield grad, weight * mesh.size()
