@@ -74,6 +74,8 @@ class _Mode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
+        if func is torch.device and isinstance(args[0], int):
+            return torch.device("cpu")
         if func is torch.Tensor.to:
             args = (args[0], *map(_on_cpu, args[1:]))
         return func(*args, **_moved(kwargs or {}))

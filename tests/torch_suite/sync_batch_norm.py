@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 _kernels = torch.library.Library("aten", "IMPL", "CPU")
 
@@ -31,6 +32,7 @@ def stand_in() -> None:
             return plain_forward(self, x)
 
     torch.nn.SyncBatchNorm.forward = forward  # type: ignore[method-assign]
+    DistributedDataParallel._passing_sync_batchnorm_handle = lambda self, module: None  # type: ignore[method-assign,assignment]
 
 
 def batch_norm_stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -48,16 +50,15 @@ def batch_norm_gather_stats_with_counts(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Of all ranks, from theirs: the mean of squares is the variance plus the square of the mean."""
-    weights = (counts / counts.sum()).unsqueeze(1)
+    """Of all ranks, from theirs: a rank's part of the variance is its own and the square of how far its mean is off."""
+    total = counts.sum().double()
+    weights = (counts / total).unsqueeze(1)
     mean = (weights * means).sum(0)
-    squares = inverse_deviations**-2 - eps + means**2
-    var = (weights * squares).sum(0) - mean**2
+    var = (weights * (inverse_deviations.double() ** -2 - eps + (means - mean) ** 2)).sum(0)
     if running_mean is not None and running_var is not None:
-        total = counts.sum()
         running_mean.lerp_(mean.to(running_mean.dtype), momentum)
         running_var.lerp_((var * total / (total - 1)).to(running_var.dtype), momentum)
-    return mean, (var + eps).rsqrt()
+    return mean.to(means.dtype), (var + eps).rsqrt().to(means.dtype)
 
 
 def batch_norm_elemt(
