@@ -17,16 +17,18 @@
 namespace shardway::shm {
 namespace {
 
-constexpr int64_t kHeadBytes = 4096;
+constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kHeadBytes = kPageBytes;
 constexpr int64_t kGrowBytes = 2 << 20;
 constexpr int64_t kLeastArena = 64 << 20;
 constexpr int64_t kLargestArena = int64_t{256} << 30;  // peers map all of it: addresses are not endless
 constexpr int64_t kTrimFrom = 64 << 10;
 
+int64_t whole_pages(int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
 // Small blocks share pages; larger ones have their own, so that trim can give them back.
 int64_t rounded(int64_t bytes) {
-  const int64_t unit = bytes < 2048 ? 64 : 4096;
-  return (std::max(bytes, int64_t{1}) + unit - 1) / unit * unit;
+  return bytes < 2048 ? (std::max(bytes, int64_t{1}) + 63) / 64 * 64 : whole_pages(bytes);
 }
 
 [[noreturn]] void raise_error(const char* what) {
@@ -149,6 +151,23 @@ std::byte* Arena::allocate(int64_t bytes) {
   used_.emplace(offset, wanted);
   in_use_ += wanted;
   return base_ + offset;
+}
+
+std::byte* Arena::allocate_pages(int64_t bytes) {
+  const int64_t wanted = whole_pages(bytes);
+  std::byte* block = allocate(wanted + kPageBytes);
+  const int64_t before = whole_pages(offset_of(block)) - offset_of(block);
+  std::byte* pages = block + before;
+  {
+    const std::lock_guard lock(mutex_);
+    used_.erase(offset_of(block));
+    if (before > 0) used_.emplace(offset_of(block), before);
+    used_.emplace(offset_of(pages), wanted);
+    used_.emplace(offset_of(pages) + wanted, kPageBytes - before);
+  }
+  if (before > 0) free(block);
+  free(pages + wanted);
+  return pages;
 }
 
 // The smallest free block that is enough, else fresh memory at the end.

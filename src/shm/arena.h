@@ -47,8 +47,9 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Memory aligned to 64 bytes. Throws ArenaFull.
+  // Memory aligned to 64 bytes, or to whole pages, which then hold nothing else. Throws ArenaFull.
   std::byte* allocate(int64_t bytes);
+  std::byte* allocate_pages(int64_t bytes);
   void free(std::byte* block);
 
   bool contains(const std::byte* data, int64_t bytes) const;

@@ -117,6 +117,10 @@ class BoardPlan {
   }
   int64_t bytes() const { return rings() + ranks_ * slots_ * slot_bytes_; }
 
+  // Payloads and rings, on pages of their own if the board is: what readers may write too.
+  int64_t shared() const { return payloads(); }
+  int64_t shared_bytes() const { return bytes() - payloads(); }
+
  private:
   static int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
   int64_t page_bytes() const { return int64_t{sizeof(Header)} + round_up(Lists::most_bytes(ranks_), 64); }

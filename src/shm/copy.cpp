@@ -72,6 +72,10 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   (bytes < kStreamFromBytes ? kernels.copy : kernels.stream)(to, from, bytes);
 }
 
+void copy_twice(std::byte* to, std::byte* also_to, const std::byte* from, int64_t bytes) {
+  current_kernels().copy_twice(to, also_to, from, bytes);
+}
+
 void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   current_kernels().stream(to, from, bytes);
 }

@@ -18,6 +18,9 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes);
 // The same, past the cache whatever the size.
 void stream_bytes(std::byte* to, const std::byte* from, int64_t bytes);
 
+// To two places at once, none of which overlap: what is read is read once.
+void copy_twice(std::byte* to, std::byte* also_to, const std::byte* from, int64_t bytes);
+
 // Copies a box of elements; strides are in bytes, at least 0, one per dim of `extent`. A piece of something
 // larger is copied like the whole, if its bytes are given.
 //   extent {2, 3}, to_strides {12, 4}, from_strides {4, 8}: a 3×2 matrix of 4 bytes is transposed.

@@ -82,6 +82,24 @@ void copy_loop(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 
 template <class Isa>
+void copy_twice_loop(std::byte* to, std::byte* also_to, const std::byte* from, int64_t bytes) {
+  using V = Vector<uint64_t, Isa::kBytes>;
+  constexpr int64_t kStep = 4 * sizeof(V);
+  int64_t at = 0;
+  for (; at + kStep <= bytes; at += kStep) {
+    V v[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) v[i] = load<V>(from + at + i * sizeof(V));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) store(to + at + i * sizeof(V), v[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) store(also_to + at + i * sizeof(V), v[i]);
+  }
+  copy_inline<Isa>(to + at, from + at, bytes - at);
+  copy_inline<Isa>(also_to + at, from + at, bytes - at);
+}
+
+template <class Isa>
 void stream_loop(std::byte* to, const std::byte* from, int64_t bytes) {
   using V = Vector<uint64_t, Isa::kBytes>;
   constexpr int64_t kStep = 4 * sizeof(V);

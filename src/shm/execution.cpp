@@ -151,7 +151,7 @@ void Execution::open_incoming() {
     if (extents.empty()) continue;
     const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
     incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
-                           part_.element_bytes, whole_bytes_);
+                           part_.element_bytes, whole_bytes_, desk_.ways.hands_back);
     if (!addresses.empty()) incoming_.back().read_from(std::move(addresses));
   }
 }
@@ -160,12 +160,27 @@ void Execution::open_incoming() {
 // that was just put into a slot is still in the cache.
 void Execution::open_local() {
   std::vector<Dims> extents;
+  const std::optional<size_t> goes_out = pull_of_what_goes_out();
+  if (goes_out) outgoing_.front().put_also_at(place_of(part_, part_.pulls[*goes_out]));
   for (size_t i = 0; i < part_.pulls.size() && !part_.combine; ++i) {
-    if (sources_[i].data == nullptr) continue;
+    if (sources_[i].data == nullptr || i == goes_out) continue;
     local_.push_back(i);
     extents.push_back(part_.pulls[i].extent);
   }
   local_cursor_.emplace(std::move(extents), part_.element_bytes, slot_bytes(waiting_.size()));
+}
+
+// The pull of the very box that this rank puts into its only ring. Outputs that are written past the cache
+// are left to the copies of pieces.
+std::optional<size_t> Execution::pull_of_what_goes_out() const {
+  if (part_.combine || outgoing_.size() != 1 || whole_bytes_ >= kStreamFromBytes) return std::nullopt;
+  const Push* push = outgoing_.front().only_push();
+  for (size_t i = 0; i < part_.pulls.size() && push != nullptr; ++i) {
+    const Pull& pull = part_.pulls[i];
+    const bool is_own = pull.peer == waiting_.rank() && volume(pull.extent) > 0;
+    if (is_own && pull.from == push->from && pull.extent == push->extent) return i;
+  }
+  return std::nullopt;
 }
 
 bool Execution::copy_local_piece() {

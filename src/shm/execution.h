@@ -31,6 +31,7 @@ class Execution {
   void open_outgoing();
   void open_incoming();
   void open_local();
+  std::optional<size_t> pull_of_what_goes_out() const;
   bool copy_local_piece();
   void land_aside();
   void stream();

@@ -5,6 +5,7 @@
 
 #include "shm/copy.h"
 #include "shm/header.h"
+#include "shm/lines.h"
 
 namespace shardway::shm {
 namespace {
@@ -159,7 +160,16 @@ void FlatCall::reduce() const {
   if (count > 0) shm::reduce(flat_.output, {sources_.data(), sources_.size()}, count, *flat_.combine);
 }
 
+// With a third rank, what one has read another may still read.
+void FlatCall::hand_back_payload() const {
+  const int64_t peer = 1 - waiting_.rank();
+  const int64_t bytes = flat_.takes[static_cast<size_t>(peer)].bytes;
+  if (bytes > 0 && waiting_.board(peer).header(number_).path == Path::packed)
+    hand_back(sources_[static_cast<size_t>(peer)], bytes);
+}
+
 void FlatCall::leave() {
+  if (desk_.ways.hands_back && waiting_.size() == 2) hand_back_payload();
   if (reads_in_place_) say_read(waiting_, number_);
   if (path_ != Path::arena) return;
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {

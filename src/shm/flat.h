@@ -55,6 +55,7 @@ class FlatCall {
   const std::byte* source_at(int64_t peer) const;
   bool find_sources();
   void reduce() const;
+  void hand_back_payload() const;
   void leave();
 
   Desk& desk_;

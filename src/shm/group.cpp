@@ -22,6 +22,7 @@ Group::Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, boo
 
 Group::~Group() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
+  desk_.waiting->stop_writing();
   desk_.waiting->end({.how = End::left, .rank = rank()});
   retire(std::move(desk_.arena), std::move(desk_.waiting), desk_.mailbox->take_blocks());
 }

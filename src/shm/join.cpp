@@ -105,7 +105,7 @@ class Joiner {
     std::vector<int64_t> quotas;
     for (size_t rank = 0; rank < hellos.size(); ++rank) {
       const bool is_own = static_cast<int64_t>(rank) == options_.rank;
-      // A peer's board is read only, and mapped so.
+      // Of a peer's board only payloads and rings are written, and mapped so.
       boards.emplace_back(
           is_own ? board_ : const_cast<std::byte*>(peers_[rank]->base()) + verdicts[rank].board, plan);
       cores.push_back(hellos[rank].cores);
@@ -159,7 +159,7 @@ class Joiner {
 
   std::byte* fresh_board(const std::vector<Hello>& hellos) {
     const BoardPlan plan(options_.size);
-    std::byte* data = arena_->allocate(plan.bytes());
+    std::byte* data = arena_->allocate_pages(plan.bytes());
     new (data) BoardHead{};
     for (int64_t peer = 0; peer < options_.size; ++peer) new (data + plan.pair(peer)) PairLine{};
     const Board board(data, plan);

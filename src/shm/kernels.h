@@ -35,6 +35,7 @@ using ReduceLoop = void (*)(std::byte* to, const std::byte* const* addends, int6
 struct Kernels {
   void (*copy)(std::byte* to, const std::byte* from, int64_t bytes);
   void (*stream)(std::byte* to, const std::byte* from, int64_t bytes);  // past the cache, with its fence
+  void (*copy_twice)(std::byte* to, std::byte* also_to, const std::byte* from, int64_t bytes);
   void (*copy_rows)(std::byte* to, const std::byte* from, const Rows& rows);
   void (*copy_tile)(std::byte* to, const std::byte* from, const Tile& tile);
   ReduceLoop (*reduce_loop)(Element element, Reduction op, bool scaled);  // null where it is not defined

@@ -54,6 +54,7 @@ struct Avx2 {
 
 constexpr Kernels kAvx2Kernels = {.copy = copy_loop<Avx2>,
                                   .stream = stream_loop<Avx2>,
+                                  .copy_twice = copy_twice_loop<Avx2>,
                                   .copy_rows = copy_rows_loop<Avx2>,
                                   .copy_tile = copy_tile_loop<Avx2>,
                                   .reduce_loop = reduce_loop<Avx2>};

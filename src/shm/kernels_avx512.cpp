@@ -57,6 +57,7 @@ struct Avx512 {
 
 constexpr Kernels kAvx512Kernels = {.copy = copy_loop<Avx512>,
                                     .stream = stream_loop<Avx512>,
+                                    .copy_twice = copy_twice_loop<Avx512>,
                                     .copy_rows = copy_rows_loop<Avx512>,
                                     .copy_tile = copy_tile_loop<Avx512>,
                                     .reduce_loop = reduce_loop<Avx512>};

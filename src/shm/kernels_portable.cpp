@@ -41,6 +41,7 @@ struct Portable {
 
 constexpr Kernels kPortableKernels = {.copy = copy_loop<Portable>,
                                       .stream = stream_loop<Portable>,
+                                      .copy_twice = copy_twice_loop<Portable>,
                                       .copy_rows = copy_rows_loop<Portable>,
                                       .copy_tile = copy_tile_loop<Portable>,
                                       .reduce_loop = reduce_loop<Portable>};

@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <map>
-#include <mutex>
 #include <system_error>
 
 #include "shm/process.h"
@@ -64,6 +62,15 @@ Peer::Peer(const File& arena, File process, pid_t pid, const Nonce& expected)
 }
 
 Peer::~Peer() { munmap(const_cast<std::byte*>(base_), static_cast<size_t>(size_)); }
+
+bool Peer::let_write(int64_t offset, int64_t bytes, bool may_write) {
+  const std::lock_guard lock(mutex_);
+  const int64_t others = may_write ? writers_[offset]++ : --writers_[offset];
+  if (others > 0) return true;
+  if (!may_write) writers_.erase(offset);
+  std::byte* pages = const_cast<std::byte*>(base_) + offset;
+  return mprotect(pages, static_cast<size_t>(bytes), may_write ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
+}
 
 std::shared_ptr<Peer> Peer::find(const Nonce& nonce) { return Known::instance().find(nonce); }
 

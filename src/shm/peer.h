@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "shm/arena.h"
 #include "shm/file.h"
@@ -33,6 +35,10 @@ class Peer {
     return offset >= 0 && bytes >= 0 && bytes <= size_ && offset <= size_ - bytes;
   }
 
+  // Lets this process write these whole pages, or takes that back: as often as it was let, where ranks are
+  // threads. Whether the system does.
+  bool let_write(int64_t offset, int64_t bytes, bool may_write);
+
   const File& process() const { return process_; }  // readable once the process has ended
   pid_t pid() const { return pid_; }                // in this process's namespace; 0: not visible from here
 
@@ -42,6 +48,8 @@ class Peer {
   Nonce nonce_;
   const std::byte* base_ = nullptr;
   int64_t size_ = 0;
+  std::mutex mutex_;
+  std::map<int64_t, int64_t> writers_;  // of the pages at an offset
 };
 
 }  // namespace shardway::shm

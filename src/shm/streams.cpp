@@ -7,6 +7,7 @@
 
 #include "shm/copy.h"
 #include "shm/header.h"
+#include "shm/lines.h"
 #include "shm/vm_read.h"
 
 namespace shardway::shm {
@@ -35,6 +36,14 @@ std::atomic<uint64_t>& taken_by(const Board& board, bool for_all, int64_t writer
   return for_all ? board.pair(writer).taken_of_all : board.pair(writer).taken;
 }
 
+void ring(const Waiting& waiting, bool is_last) {
+  if (is_last) {
+    waiting.ring();
+  } else {
+    waiting.ring_in_passing();
+  }
+}
+
 }  // namespace
 
 Cursor::Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes)
@@ -44,7 +53,8 @@ Cursor::Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_by
 
 void Cursor::skip_empty() {
   for (; box_ < extents_.size(); ++box_) {
-    pieces_ = Pieces(extents_[box_], element_bytes_, slot_bytes_);
+    const int64_t box_bytes = volume(extents_[box_]) * element_bytes_;
+    pieces_ = Pieces(extents_[box_], element_bytes_, piece_bytes(box_bytes, slot_bytes_));
     piece_ = 0;
     if (pieces_.count() > 0) return;
   }
@@ -84,22 +94,31 @@ void Outgoing::add_blockers(std::vector<int64_t>& peers) const {
   }
 }
 
-void Outgoing::put() {
-  const uint64_t filled = filled_.load(std::memory_order_relaxed);
+void Outgoing::fill(std::byte* slot, const Piece& piece) const {
   const Push& push = *pushes_[cursor_.box()];
-  const Piece piece = cursor_.piece();
   const Input& input = part_.input;
+  const int64_t element = part_.element_bytes;
   const std::byte* from =
       input.data + offset_bytes(push.from, input.strides) + offset_bytes(piece.offset, input.strides);
-  pack_box(waiting_.own().slot(ring_, filled), from, input.strides, piece.extent, part_.element_bytes);
+  if (!also_) return pack_box(slot, from, input.strides, piece.extent, element);
+  std::byte* also_to = at(*also_, piece.offset);
+  if (is_packed(piece.extent, input.strides, element) && is_packed(piece.extent, also_->strides, element))
+    return copy_twice(slot, also_to, from, volume(piece.extent) * element);
+  pack_box(slot, from, input.strides, piece.extent, element);
+  copy_box(also_to, also_->strides, from, input.strides, piece.extent, element);
+}
+
+void Outgoing::put() {
+  const uint64_t filled = filled_.load(std::memory_order_relaxed);
+  fill(waiting_.own().slot(ring_, filled), cursor_.piece());
   // Release: pairs with the acquire in Incoming::is_available; the slot is filled.
   filled_.store(filled + 1, std::memory_order_release);
-  waiting_.ring();
   cursor_.advance();
+  ring(waiting_, is_done());
 }
 
 Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents,
-                   std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes)
+                   std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back)
     : waiting_(waiting),
       peer_(peer),
       ring_(for_all ? peer : waiting.rank()),
@@ -108,6 +127,7 @@ Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dim
       places_(std::move(places)),
       element_bytes_(element_bytes),
       whole_bytes_(whole_bytes),
+      hands_back_(hands_back && !for_all),
       extents_(std::move(extents)),
       cursor_(extents_, element_bytes, slot_bytes(waiting.size())) {}
 
@@ -155,10 +175,11 @@ void Incoming::take() {
 
 void Incoming::done() {
   if (!addresses_.empty()) return cursor_.advance();
+  if (hands_back_) hand_back(slot(), volume(cursor_.piece().extent) * element_bytes_);
   // Release: pairs with the acquire in Outgoing::holds_up; the slot has been read.
   taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  waiting_.ring();
   cursor_.advance();
+  ring(waiting_, is_done());
 }
 
 }  // namespace shardway::shm

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "shm/part.h"
@@ -49,13 +50,18 @@ class Outgoing {
  public:
   Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all);
 
+  // Every piece goes to its place in the rank's own output as well, where that is to hold the same box.
+  void put_also_at(const Place& place) { also_ = place; }
+
   bool is_done() const { return cursor_.is_done(); }
+  const Push* only_push() const { return pushes_.size() == 1 ? pushes_.front() : nullptr; }
   bool has_room() const;
   void add_blockers(std::vector<int64_t>& peers) const;  // the readers that have not emptied the next slot
   void put();
 
  private:
   bool holds_up(int64_t reader) const;
+  void fill(std::byte* slot, const Piece& piece) const;
 
   Waiting& waiting_;
   const Part& part_;
@@ -64,6 +70,7 @@ class Outgoing {
   int64_t ring_;
   std::atomic<uint64_t>& filled_;
   bool for_all_;
+  std::optional<Place> also_ = std::nullopt;
   Cursor cursor_;
 };
 
@@ -72,7 +79,7 @@ class Incoming {
  public:
   // Where each of the pulls goes, in their order.
   Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents, std::vector<Place> places,
-           int64_t element_bytes, int64_t whole_bytes);
+           int64_t element_bytes, int64_t whole_bytes, bool hands_back);
 
   // Reads the boxes, which lie in runs at these addresses of the peer's process, without a ring.
   void read_from(std::vector<uint64_t> addresses);
@@ -100,6 +107,7 @@ class Incoming {
   std::vector<Place> places_;
   int64_t element_bytes_;
   int64_t whole_bytes_;  // that the rank pulls in all
+  bool hands_back_;
   std::vector<Dims> extents_;
   Cursor cursor_;
   std::vector<uint64_t> addresses_ = {};  // empty: the boxes come through the ring

@@ -1,6 +1,8 @@
-// What only a trial can tell: what a look into a peer's process costs.
+// What only a trial can tell: what a look into a peer's process costs, and what becomes of lines that were
+// read.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "shm/copy.h"
@@ -10,7 +12,7 @@
 namespace shardway::shm {
 namespace {
 
-constexpr int kTrials = 8;
+constexpr int kTrials = 4;
 
 // Of a trial at its best: other work on the machine only ever adds to a time.
 template <class Call>
@@ -33,8 +35,10 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   ways.inline_bytes = std::min(ways.inline_bytes, kInlineBytes);
   ways.can_read_processes = can_read_processes;
   if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
-  // Ranks that take turns on a core cannot be timed.
-  if (!given && size() > 1 && can_read_processes && desk_.waiting->spins()) tune_address();
+  ways.hands_back &= desk_.waiting->may_write();
+  if (given || size() == 1 || !desk_.waiting->spins()) return;  // ranks that take turns on a core: no trials
+  tune_handing_back();
+  if (can_read_processes) tune_address();
 }
 
 // The numbers of all ranks, by rank.
@@ -42,6 +46,33 @@ std::vector<int64_t> Group::numbers_of_all(int64_t mine) {
   std::vector<int64_t> all(static_cast<size_t>(size()));
   gather_notes(std::as_bytes(std::span(&mine, 1)), reinterpret_cast<std::byte*>(all.data()), sizeof(mine));
   return all;
+}
+
+// Every rank sends a slot to the next, around the rings and again, with and without. Where cores share a
+// cache little is gained, but a system that runs guests may move them to others at any time, where it is
+// much.
+void Group::tune_handing_back() {
+  Ways& ways = desk_.ways;
+  const auto inline_bytes = std::exchange(ways.inline_bytes, 0);
+  const int64_t bytes = slot_bytes(size());
+  const std::vector<std::byte> mine(static_cast<size_t>(bytes));
+  std::vector<std::byte> theirs(static_cast<size_t>(bytes));
+  Flat flat{.input = mine.data(), .input_bytes = bytes, .output = theirs.data()};
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    flat.sends.push_back({.bytes = peer == (rank() + 1) % size() ? bytes : 0});
+    flat.takes.push_back({.bytes = (peer + 1) % size() == rank() ? bytes : 0});
+  }
+  const auto around = [&] {
+    for (int64_t slot = 0; slot < slots_of(size()); ++slot) run(flat);
+  };
+  around();
+  const int64_t without = best_time_of(around);
+  ways.hands_back = desk_.waiting->may_write();
+  around();
+  int64_t loss = 0;  // of all ranks, by a tenth at least
+  for (const int64_t of_rank : numbers_of_all(best_time_of(around) - without * 11 / 10)) loss += of_rank;
+  ways.hands_back &= loss <= 0;
+  ways.inline_bytes = inline_bytes;
 }
 
 // Sets two copies, into a ring of one's own and out of a peer's, against a look at a peer's memory: each by

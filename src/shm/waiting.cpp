@@ -33,7 +33,20 @@ Waiting::Waiting(int64_t rank, uint64_t group, std::vector<Board> boards,
       peers_(std::move(peers)),
       options_(options),
       spins_(options.spins ? kSpins : 1),
+      may_write_(let_write(true)),
       timeout_(options.timeout) {}
+
+bool Waiting::let_write(bool may_write) {
+  bool is_done = true;
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    const BoardPlan& plan = board(rank).plan();
+    Peer& peer = *peers_[static_cast<size_t>(rank)];
+    const int64_t offset = board(rank).data() - peer.base() + plan.shared();
+    is_done &= peer.let_write(offset, plan.shared_bytes(), may_write);
+  }
+  return is_done;
+}
 
 void Waiting::ring() const {
   BoardHead& head = own().head();
@@ -41,11 +54,7 @@ void Waiting::ring() const {
   // Between the change and the look at the sleepers, as there is one between a sleeper's mark and its look
   // at the bell (fall_asleep): one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int64_t peer = 0; peer < size(); ++peer) {
-    if (peer == rank_ || board(peer).head().asleep.load(std::memory_order_relaxed) == 0) continue;
-    futex_wake_all(head.bell);
-    return;
-  }
+  if (somebody_sleeps()) futex_wake_all(head.bell);
 }
 
 void Waiting::end(const Ended& ended) {

@@ -47,8 +47,18 @@ class Waiting {
   const Board& board(int64_t rank) const { return boards_[static_cast<size_t>(rank)]; }
   const Peer& peer(int64_t rank) const { return *peers_[static_cast<size_t>(rank)]; }
 
+  // Whether this rank may write the payloads and rings of its peers' boards, until it has made its last call.
+  bool may_write() const { return may_write_; }
+  void stop_writing() { let_write(false); }
+
   // After every change of the own board: whoever sleeps on it wakes.
   void ring() const;
+
+  // The same after a change that another will soon follow. A peer that falls asleep just now may miss it, and
+  // then sleeps until the next; but this rank need not wait until all that it has written is visible.
+  void ring_in_passing() const {
+    if (somebody_sleeps()) ring();
+  }
 
   // Returns once `ready`, which the named peer brings about. Throws PeerLost when it cannot any more, or
   // does not in time; then the group is ended.
@@ -165,6 +175,13 @@ class Waiting {
     return ready();
   }
 
+  bool somebody_sleeps() const {
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      if (peer != rank_ && board(peer).head().asleep.load(std::memory_order_relaxed) != 0) return true;
+    }
+    return false;
+  }
+  bool let_write(bool may_write);
   std::optional<Ended> find_end(const WaitedFor& waited_for) const;
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
   PeerLost lose(const Ended& ended);
@@ -176,6 +193,7 @@ class Waiting {
   std::vector<std::shared_ptr<Peer>> peers_;
   WaitOptions options_;
   int spins_;
+  bool may_write_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<bool> is_lost_{false};  // stored after lost_, which does not change any more
   mutable std::mutex mutex_;

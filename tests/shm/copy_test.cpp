@@ -47,6 +47,25 @@ TEST(CopyBytes, AroundTheBordersOfItsLoops) {
   });
 }
 
+TEST(CopyTwice, FillsBothPlacesAndNothingElse) {
+  on_every_isa([] {
+    for (const int64_t bytes : {0, 1, 63, 64, 255, 256, 257, 511, 4097, 70001}) {
+      for (const int64_t offset : {0, 1, 33}) {
+        Bytes also_to(static_cast<size_t>(bytes + 64), kUntouched);
+        const Bytes from = random_bytes(bytes, 1 + bytes);
+        Bytes to(static_cast<size_t>(bytes + 64), kUntouched);
+        copy_twice(to.data(), also_to.data() + offset, from.data(), bytes);
+        Bytes expected(static_cast<size_t>(bytes + 64), kUntouched);
+        std::copy(from.begin(), from.end(), expected.begin());
+        ASSERT_EQ(to, expected);
+        std::fill(expected.begin(), expected.end(), kUntouched);
+        std::copy(from.begin(), from.end(), expected.begin() + offset);
+        ASSERT_EQ(also_to, expected);
+      }
+    }
+  });
+}
+
 TEST(CopyBytes, PastTheCacheIsTheSame) {
   on_every_isa([] {
     for (const int64_t bytes : {0, 1, 63, 64, 127, 300, 4097, 70001}) {
