@@ -7,14 +7,14 @@
 
 #include "shm/copy.h"
 #include "shm/header.h"
+#include "shm/lines.h"
 
 namespace shardway::shm {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kInside = offsetof(Header, note_bytes) + sizeof(Header::note_bytes);
-constexpr int64_t kMostInside = kNearBytes;
-static_assert(kInside + kMostInside <= kMaxListed * int64_t{sizeof(Listed)});
+static_assert(kInside + kInsideBytes <= kMaxListed * int64_t{sizeof(Listed)});
 
 // Small inputs begin in the header's own line and go on behind it: a line less to fetch, of a few.
 std::byte* inside(const Board& board, uint64_t number) {
@@ -43,23 +43,27 @@ Share share_at(int64_t bytes, int64_t rank, int64_t size) {
   throw BadHeader("rank " + std::to_string(peer) + " " + why);
 }
 
-// Where a peer's input can be read; null: it comes through its ring.
-const std::byte* input_of(const Waiting& waiting, uint64_t number, int64_t peer,
-                          const AllReduce& all_reduce) {
-  const Board& board = waiting.board(peer);
+Header header_of(const Waiting& waiting, uint64_t number, int64_t peer, const AllReduce& all_reduce) {
   Header header;
-  std::memcpy(&header, &board.header(number), sizeof(Header));
+  std::memcpy(&header, &waiting.board(peer).header(number), sizeof(Header));
   if (header.number != number || header.note_bytes != mark_of(all_reduce.how))
     refuse(peer, "is in another collective");
   if (header.span_bytes != all_reduce.bytes)
     refuse(peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
                      std::to_string(all_reduce.bytes) + " are expected");
-  if (header.path == Path::none && all_reduce.bytes <= kMostInside) return inside(board, number);
-  if (header.path == Path::packed && board.holds_payload(header.base, all_reduce.bytes))
+  return header;
+}
+
+// Where a peer's input can be read; null: it comes through its ring.
+const std::byte* input_of(const Waiting& waiting, int64_t peer, const Header& header) {
+  const Board& board = waiting.board(peer);
+  if (header.path == Path::none && header.span_bytes <= kInsideBytes) return inside(board, header.number);
+  if (header.path == Path::packed && board.holds_payload(header.base, header.span_bytes))
     return board.payload(header.base);
-  if (header.path == Path::arena && waiting.peer(peer).holds(header.base, all_reduce.bytes))
+  if (header.path == Path::arena && waiting.peer(peer).holds(header.base, header.span_bytes))
     return waiting.peer(peer).base() + header.base;
-  if (header.path != Path::staged) refuse(peer, "has a header that cannot be");
+  if (header.path != Path::staged || header.span_bytes <= kInsideBytes)
+    refuse(peer, "has a header that cannot be");
   return nullptr;
 }
 
@@ -101,8 +105,9 @@ AllReduceCall::AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_r
       waiting_(*desk.waiting),
       number_(number),
       asked_(all_reduce),
-      piece_bytes_(all_reduce.bytes <= desk.ways.inline_bytes ? all_reduce.bytes
-                                                              : slot_bytes(waiting_.size())),
+      piece_bytes_(all_reduce.bytes <= desk.ways.inline_bytes
+                       ? all_reduce.bytes
+                       : piece_bytes(all_reduce.bytes, slot_bytes(waiting_.size()))),
       pieces_(all_reduce.bytes == 0 ? 0 : (all_reduce.bytes + piece_bytes_ - 1) / piece_bytes_) {}
 
 // A piece is put before it is combined, which may overwrite it; and one ahead, so that nobody waits for it.
@@ -110,6 +115,7 @@ void AllReduceCall::run() {
   publish();
   meet(waiting_, number_);
   hear_everybody();
+  if (path_ == Path::none) return combine_inside();
   put(0);
   for (int64_t piece = 0; piece < pieces_; ++piece) {
     put(piece + 1);
@@ -119,9 +125,8 @@ void AllReduceCall::run() {
 }
 
 Path AllReduceCall::path_for() const {
-  const bool is_small = asked_.bytes <= desk_.ways.inline_bytes;
-  if (is_small && asked_.bytes <= kMostInside) return Path::none;
-  if (asked_.is_in_place()) return is_small ? Path::packed : Path::staged;
+  if (asked_.bytes <= kInsideBytes) return Path::none;
+  if (asked_.is_in_place()) return asked_.bytes <= desk_.ways.inline_bytes ? Path::packed : Path::staged;
   return direct_path(desk_, asked_.input, asked_.bytes, asked_.bytes).value_or(Path::staged);
 }
 
@@ -150,11 +155,21 @@ void AllReduceCall::publish() {
 
 void AllReduceCall::hear_everybody() {
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
-    const bool is_own = peer == waiting_.rank();
-    inputs_.push_back(is_own ? asked_.input : input_of(waiting_, number_, peer, asked_));
-    addends_.push_back(nullptr);
-    reads_in_place_ |= !is_own && waiting_.board(peer).header(number_).path == Path::arena;
+    if (peer == waiting_.rank()) {
+      inputs_.push_back(asked_.input);
+      paths_.push_back(Path::none);
+      continue;
+    }
+    const Header header = header_of(waiting_, number_, peer, asked_);
+    inputs_.push_back(input_of(waiting_, peer, header));
+    paths_.push_back(header.path);
   }
+}
+
+// Nobody waits for the readers of its page: they are done before it is written again.
+void AllReduceCall::combine_inside() const {
+  const int64_t count = asked_.bytes / bytes_of(asked_.how.element);
+  if (count > 0) reduce(asked_.output, {inputs_.data(), inputs_.size()}, count, asked_.how);
 }
 
 int64_t AllReduceCall::bytes_in(int64_t piece) const {
@@ -170,13 +185,13 @@ void AllReduceCall::put(int64_t piece) {
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     if (peer == rank) continue;
     const std::atomic<uint64_t>& taken = waiting_.board(peer).pair(rank).taken_of_all;
-    // Acquire: pairs with the release in take_slots; the reader has read the slot.
+    // Acquire: pairs with the release in give_back; the reader has read the slot.
     waiting_.until(peer, [&] { return number - taken.load(std::memory_order_acquire) < slots; });
   }
   copy_bytes(waiting_.own().slot(rank, number), asked_.input + piece * piece_bytes_, bytes_in(piece));
   // Release: pairs with the acquire in in_slot; the slot is filled.
   filled.store(number + 1, std::memory_order_release);
-  waiting_.ring();
+  ring(piece + 1 == pieces_);
 }
 
 const std::byte* AllReduceCall::in_slot(int64_t peer) {
@@ -189,43 +204,57 @@ const std::byte* AllReduceCall::in_slot(int64_t peer) {
 
 void AllReduceCall::combine(int64_t piece) {
   const int64_t begin = piece * piece_bytes_;
-  bool has_taken = false;
-  for (size_t peer = 0; peer < inputs_.size(); ++peer) {
-    const bool is_streamed = inputs_[peer] == nullptr;
-    has_taken |= is_streamed;
-    addends_[peer] = is_streamed ? in_slot(static_cast<int64_t>(peer)) : inputs_[peer] + begin;
-  }
+  addends_.clear();
+  for (size_t peer = 0; peer < inputs_.size(); ++peer)
+    addends_.push_back(inputs_[peer] == nullptr ? in_slot(static_cast<int64_t>(peer))
+                                                : inputs_[peer] + begin);
   reduce_to_memory(asked_.output + begin, bytes_in(piece));
-  if (has_taken) take_slots();
+  give_back(piece);
 }
 
 // A large result that is not in the cache already goes past it, block by block.
-void AllReduceCall::reduce_to_memory(std::byte* to, int64_t bytes) {
+void AllReduceCall::reduce_to_memory(std::byte* to, int64_t bytes) const {
   const int64_t element = bytes_of(asked_.how.element);
   if (asked_.is_in_place() || asked_.bytes < kStreamFromBytes)
     return reduce(to, {addends_.data(), addends_.size()}, bytes / element, asked_.how);
   std::array<std::byte, 4096> block;
+  Few<const std::byte*> from = addends_;
   for (int64_t done = 0; done < bytes;) {
     const int64_t now = std::min<int64_t>(block.size(), bytes - done);
-    reduce(block.data(), {addends_.data(), addends_.size()}, now / element, asked_.how);
+    reduce(block.data(), {from.data(), from.size()}, now / element, asked_.how);
     stream_bytes(to + done, block.data(), now);
-    for (const std::byte*& addend : addends_) addend += now;
+    for (const std::byte*& addend : from) addend += now;
     done += now;
   }
 }
 
-void AllReduceCall::take_slots() {
-  for (size_t peer = 0; peer < inputs_.size(); ++peer) {
-    if (inputs_[peer] != nullptr) continue;
+// With a third rank, what one has read another may still read.
+void AllReduceCall::give_back(int64_t piece) {
+  bool has_slots = false;
+  for (size_t peer = 0; peer < paths_.size(); ++peer) {
+    const bool is_in_slot = paths_[peer] == Path::staged;
+    if (desk_.ways.hands_back && paths_.size() == 2 && (is_in_slot || paths_[peer] == Path::packed))
+      hand_back(addends_[peer], bytes_in(piece));
+    if (!is_in_slot) continue;
+    has_slots = true;
     std::atomic<uint64_t>& taken = waiting_.own().pair(static_cast<int64_t>(peer)).taken_of_all;
     // Release: pairs with the acquire in put.
     taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  waiting_.ring();
+  if (has_slots) ring(piece + 1 == pieces_);
+}
+
+void AllReduceCall::ring(bool is_last) const {
+  if (is_last) {
+    waiting_.ring();
+  } else {
+    waiting_.ring_in_passing();
+  }
 }
 
 void AllReduceCall::leave() {
-  if (reads_in_place_) say_read(waiting_, number_);
+  const bool reads_in_place = std::find(paths_.begin(), paths_.end(), Path::arena) != paths_.end();
+  if (reads_in_place) say_read(waiting_, number_);
   if (path_ != Path::arena) return;
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     if (peer != waiting_.rank()) await_reader(waiting_, peer, number_);

@@ -42,11 +42,13 @@ class AllReduceCall {
   Path path_for() const;
   void publish();
   void hear_everybody();
+  void combine_inside() const;
   void put(int64_t piece);
   void combine(int64_t piece);
-  void reduce_to_memory(std::byte* to, int64_t bytes);
+  void reduce_to_memory(std::byte* to, int64_t bytes) const;
   const std::byte* in_slot(int64_t peer);
-  void take_slots();
+  void give_back(int64_t piece);
+  void ring(bool is_last) const;
   void leave();
   int64_t bytes_in(int64_t piece) const;
 
@@ -56,8 +58,8 @@ class AllReduceCall {
   const AllReduce& asked_;
   int64_t piece_bytes_;
   int64_t pieces_;
-  Path path_ = Path::none;
-  bool reads_in_place_ = false;
+  Path path_ = Path::none;         // of this rank's input; in the page of the header: none, on all ranks
+  Few<Path> paths_;                // by rank
   Few<const std::byte*> inputs_;   // by rank; null: it comes through a ring
   Few<const std::byte*> addends_;  // by rank, of the piece at hand
 };

@@ -18,6 +18,11 @@ inline constexpr int64_t kInlineBytes = 64 << 10;
 // share cores the wait for the readers costs more than the copy.
 inline constexpr int64_t kArenaFromBytes = 1 << 10;
 
+// An addend of up to this many bytes lies in the page of the header, from the header's own line on. 2 ranks,
+// all-reduce: 64 B 0.19 µs so and 0.3 beside the header; 512 B 0.44 and 0.37, 2 KiB 0.91 and 0.61, for what
+// lies beside it is handed back.
+inline constexpr int64_t kInsideBytes = 256;
+
 // Payloads up to this many bytes are written to the same two places again and again.
 inline constexpr int64_t kNearBytes = 2 << 10;
 
