@@ -100,8 +100,10 @@ bench-shm: library  ## compare shared memory with Open MPI, MPICH, gloo and a pl
 	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
 	@$(PYTHON) -m bench.shm
 
-bench-backend: library  ## compare torch.distributed on the backend "shardway" with gloo
-	@scripts/setup test
+bench-backend: library  ## compare torch.distributed on the backend "shardway" with gloo, and in C++ with two MPIs
+	@scripts/setup bench
+	@scripts/configure -DSHARDWAY_BENCH=ON
+	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
 	@$(PYTHON) -m bench.backend
 
 bench-dtensor: library  ## compare DTensor inside and outside of use_for_dtensor

@@ -1,4 +1,4 @@
-"""How fast torch.distributed is on the backend "shardway", against gloo, on one host."""
+"""How fast torch.distributed is on the backend "shardway", on one host: against gloo, and in C++ against two MPIs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from bench import backend_programs
 from bench.backend_contenders import BARRIER, FLOAT_BYTES, OPS, OURS, PEER, STEP, Case, Groups, steps
 from bench.forked_ranks import run_ranks
 from bench.peak_memory import available_bytes
@@ -26,6 +27,7 @@ from bench.report import (
     us_text,
     write_json,
 )
+from bench.shm_rows import ShmRow
 from bench.timing import BUSY_CORES, Effort, Meeting, Timing, undisturbed
 
 SIZES = [FLOAT_BYTES * 4**power for power in range(13)]  # 4 B to 64 MiB
@@ -48,6 +50,9 @@ Ranks run as torchrun starts them. Where they have no more than a core each, glo
 figures steadier, when they are pinned to a core and scheduled as SCHED_BATCH (bench/forked_ranks.py says why):
 --settled does that.
 
+In C++: shardway's calls on plain memory, the backend's on tensors, Open MPI's and MPICH's as they are shipped and with a
+malloc that gives nothing back, each at two buffer offsets. They take turns as in bench/shm.py, pinned alike.
+
 Leaves build/bench/backend.json. Exits 1 when a claim is missed.
 """
 
@@ -68,6 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="2 ranks and few samples: about a minute, rough figures")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks (default: 2 4, quick 2)")
     parser.add_argument("--seconds", type=float, help="time for one row (default: 1, quick 0.2; at least 5 rounds)")
+    parser.add_argument("--no-programs", dest="programs", action="store_false", help="leave the part in C++ out")
     parser.add_argument("--settled", action="store_true", help="pin the ranks and schedule them as gloo likes it best")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
@@ -83,9 +89,16 @@ def main(arguments: list[str] | None = None) -> int:
         found = run_ranks(ranks, _measure, Meeting(ranks), effort, timeout_s=3600.0, settled=options.settled)[0]
         findings.rows += found.rows
         findings.notes += found.notes
+    in_cpp: list[ShmRow] = []
+    for ranks in all_ranks if options.programs else []:
+        print(f"\n{ranks} ranks, C++")
+        in_cpp += backend_programs.measure(ranks, SIZES, effort.seconds / 2, findings.notes)
     _print_tables(findings)
-    claims = claims_of(findings.rows)
-    path = write_json(options.output / "backend.json", findings.rows, claims, FIELDS, notes=findings.notes)
+    backend_programs.print_tables(in_cpp)
+    claims = claims_of(findings.rows) + backend_programs.claims_of(in_cpp)
+    path = write_json(
+        options.output / "backend.json", [*findings.rows, *in_cpp], claims, FIELDS, notes=findings.notes
+    )
     print(f"\n{path}\n{time.monotonic() - began:.0f} s")
     return print_claims(claims)
 

@@ -64,6 +64,7 @@ def _mpich(*arguments: str) -> Callable[[int, Path], list[list[str]]]:
 PROGRAMS = [
     Program("tensors", _one_process_a_rank("tensor_ranks")),
     Program("buffers", _one_process_a_rank("shm_ranks")),
+    Program("backend", _one_process_a_rank("backend_ranks")),
     Program("copy", _one_process_a_rank("copy_ranks")),
     Program("pull", _one_process_a_rank("pull_ranks")),
     Program("openmpi", _open_mpi()),

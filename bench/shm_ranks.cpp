@@ -44,6 +44,16 @@ class SharedMemory final : public Contender {
       case Op::all_to_all_v:
         group_.all_to_all_v(from, task.sizes, to, received_);
         break;
+      case Op::all_reduce:
+        group_.all_reduce(from, to);
+        break;
+      case Op::broadcast:
+        if (group_.rank() == 0) out = const_cast<float*>(x);
+        group_.broadcast(std::span(out, to.size()));
+        break;
+      case Op::barrier:
+        group_.barrier();
+        break;
     }
     return out;
   }

@@ -55,6 +55,16 @@ class Mpi final : public Contender {
         MPI_Alltoallv(x, sizes, starts, MPI_FLOAT, out, counts_.received.data(),
                       counts_.received_starts.data(), MPI_FLOAT, MPI_COMM_WORLD);
         break;
+      case Op::all_reduce:
+        MPI_Allreduce(x, out, sizes[rank_], MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        break;
+      case Op::broadcast:
+        if (rank_ == 0) out = const_cast<float*>(x);
+        MPI_Bcast(out, sizes[rank_], MPI_FLOAT, 0, MPI_COMM_WORLD);
+        break;
+      case Op::barrier:
+        MPI_Barrier(MPI_COMM_WORLD);
+        break;
     }
     return out;
   }

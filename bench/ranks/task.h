@@ -7,7 +7,7 @@
 
 namespace shardway::bench {
 
-enum class Op : uint8_t { all_gather_v, reduce_scatter_v, all_to_all_v };
+enum class Op : uint8_t { all_gather_v, reduce_scatter_v, all_to_all_v, all_reduce, broadcast, barrier };
 
 // The caller's own warm output; a fresh one while the last three stay alive; a fresh one and nothing cached.
 enum class Output : uint8_t { given, steady, first };
@@ -24,8 +24,8 @@ struct Task {
   int64_t start(int64_t rank) const;
 
   // Every rank gathers all parts; or has a tensor of the total, whose part r is reduced on, or goes to, rank
-  // r.
-  int64_t input_elements(int64_t rank) const { return op == Op::all_gather_v ? sizes[rank] : total(); }
+  // r; or has all of a tensor, that of rank 0 being the one that is sent to all.
+  int64_t input_elements(int64_t rank) const;
   int64_t output_elements(int64_t rank) const;
 };
 

@@ -74,6 +74,21 @@ class HostGroup {
     exchange({x.data(), x.size()}, send_sizes, {received.data(), received.size()}, recv_sizes, sizeof(T));
   }
 
+  // The elementwise combination of all ranks' memory, in rank order, on every rank. `all` may be `x`.
+  template <class T>
+  void all_reduce(std::span<const T> x, std::span<T> all, Combination how = Combination::sum) const {
+    reduce_all({x.data(), x.size()}, {all.data(), all.size()}, number_of<T>(), how);
+  }
+
+  // The root's memory, on every rank.
+  template <class T>
+  void broadcast(std::span<T> memory, int64_t root = 0) const {
+    send_to_all({memory.data(), memory.size()}, root, sizeof(T));
+  }
+
+  // Returns once all ranks have come.
+  void barrier() const;
+
  private:
   struct State;
   struct From {
@@ -90,6 +105,8 @@ class HostGroup {
   std::shared_ptr<void> allocate_bytes(int64_t bytes) const;
   void gather(From mine, To all, Sizes sizes, size_t element_bytes) const;
   void reduce(From x, To mine, Sizes sizes, Number number, Combination how) const;
+  void reduce_all(From x, To all, Number number, Combination how) const;
+  void send_to_all(To memory, int64_t root, size_t element_bytes) const;
   void exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes, size_t element_bytes) const;
 
   std::shared_ptr<State> state_;

@@ -15,10 +15,15 @@ NAME = "shardway"
 def _make(given: Any, options: Any) -> ProcessGroupShardway:
     if options is not None and not isinstance(options, BackendOptions):
         raise ValueError(f"init_process_group: pg_options of {NAME} are BackendOptions, not {type(options).__name__}")
-    made = BackendOptions(timeout=_as_timedelta(given.timeout))
+    made = BackendOptions(timeout=_timeout(_as_timedelta(given.timeout), options))
     made.group_name = given.group_id
     made.global_ranks_in_group = given.global_ranks_in_group
     return ProcessGroupShardway(given.store, given.group_rank, given.group_size, made)
+
+
+def _timeout(given: timedelta, options: BackendOptions | None) -> timedelta:
+    """The one of `timeout=`; that of the options where nobody gave another."""
+    return options._timeout if options is not None and given == dist.constants.default_pg_timeout else given
 
 
 def _as_timedelta(timeout: timedelta | float) -> timedelta:

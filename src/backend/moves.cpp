@@ -1,14 +1,11 @@
 #include "backend/moves.h"
 
-#include <algorithm>
-
+#include "shm/all_reduce.h"
 #include "shm/copy.h"
 #include "shm/reduce.h"
 
 namespace shardway::backend {
 namespace {
-
-constexpr int64_t kLineBytes = 64;
 
 shm::Flat flat_of(const std::byte* input, int64_t input_bytes, const std::vector<Span>& sends) {
   shm::Flat flat{.element_bytes = 1, .input = input, .input_bytes = input_bytes};
@@ -54,31 +51,6 @@ void combine_parts(shm::Group& group, const Reduction& reduction) {
   group.run(flat);
 }
 
-// Nearly equal parts that begin at cache lines.
-std::vector<Span> parts_of(int64_t bytes, int64_t size) {
-  const int64_t lines = (bytes + kLineBytes - 1) / kLineBytes;
-  std::vector<Span> parts;
-  for (int64_t rank = 0; rank < size; ++rank) {
-    const int64_t begin = std::min(bytes, lines * rank / size * kLineBytes);
-    const int64_t end = std::min(bytes, lines * (rank + 1) / size * kLineBytes);
-    parts.push_back({.begin = begin, .bytes = end - begin});
-  }
-  return parts;
-}
-
-// Every rank's part, which it has in its place already, to all the others.
-void share_parts(shm::Group& group, std::byte* memory, const std::vector<Span>& parts) {
-  const auto own = static_cast<size_t>(group.rank());
-  shm::Flat flat{.element_bytes = 1, .input = memory + parts[own].begin, .input_bytes = parts[own].bytes};
-  flat.output = memory;
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    const bool is_own = rank == own;
-    flat.sends.push_back({.begin = 0, .bytes = is_own ? 0 : parts[own].bytes});
-    flat.takes.push_back({.from = 0, .to = parts[rank].begin, .bytes = is_own ? 0 : parts[rank].bytes});
-  }
-  group.run(flat);
-}
-
 }  // namespace
 
 void run(shm::Group& group, const Heard& heard, const Exchange& exchange, int64_t element_bytes) {
@@ -107,10 +79,7 @@ void reduce_in_place(shm::Group& group, const Heard& heard, std::byte* memory, i
                      const shm::Combine& how) {
   if (heard.has_inputs())
     return combine_notes(heard, group.size(), {.begin = 0, .bytes = bytes}, memory, how);
-  const std::vector<Span> parts = parts_of(bytes, group.size());
-  std::byte* own = memory + parts[static_cast<size_t>(group.rank())].begin;
-  combine_parts(group, {.input = memory, .input_bytes = bytes, .parts = parts, .output = own, .how = how});
-  share_parts(group, memory, parts);
+  group.run(shm::AllReduce{.input = memory, .output = memory, .bytes = bytes, .how = how});
 }
 
 }  // namespace shardway::backend

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "shm/all_reduce.h"
 #include "shm/copy.h"
 #include "shm/execution.h"
 #include "shm/process.h"
@@ -77,6 +78,14 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
   });
 }
 
+void Group::barrier() {
+  const uint64_t number = next_number();
+  guarded([&] {
+    publish_note(desk_, number, {});
+    meet(*desk_.waiting, number);
+  });
+}
+
 void Group::run(const Part& part) {
   if (const auto heavy = heavy_rank(part, size())) return run_shared(part, *heavy);
   run_one(part);
@@ -96,6 +105,15 @@ void Group::run(const Flat& flat) {
     meet(*desk_.waiting, number);
     if (!call.finish()) Execution(desk_, number, part_of(flat, rank(), own)).finish_published(path);
   });
+}
+
+void Group::run(const AllReduce& all_reduce) {
+  if (is_for_everybody(desk_, all_reduce)) {
+    const uint64_t number = next_number();
+    return guarded([&] { AllReduceCall(desk_, number, all_reduce).run(); });
+  }
+  run(share_of(all_reduce, rank(), size()));
+  run(collection_of(all_reduce, rank(), size()));
 }
 
 void Group::run_one(const Part& part) {

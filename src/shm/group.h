@@ -20,6 +20,8 @@ namespace shardway::shm {
 
 using shardway::Exchange;
 
+struct AllReduce;
+
 struct JoinOptions {
   int64_t rank = 0;
   int64_t size = 1;
@@ -70,9 +72,13 @@ class Group {
   // to `row_bytes`, which is the same on all ranks.
   void gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes);
 
+  // Returns once all ranks have come.
+  void barrier();
+
   // This rank's part of a collective; the others run theirs.
   void run(const Part& part);
   void run(const Flat& flat);
+  void run(const AllReduce& all_reduce);
 
  private:
   Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "shardway/shm.h"
+#include "shm/all_reduce.h"
 #include "shm/world.h"
 
 namespace shardway {
@@ -53,6 +54,12 @@ shm::Reduction reduction_of(Combination how) {
   constexpr std::array kReductions = {Reduction::sum,     Reduction::sum,  Reduction::min, Reduction::max,
                                       Reduction::product, Reduction::band, Reduction::bor, Reduction::bxor};
   return kReductions.at(static_cast<size_t>(how));
+}
+
+shm::Combine combine_of(Number number, Combination how, int64_t ranks) {
+  const shm::Element element = element_of(number);
+  require(shm::is_defined(element, reduction_of(how)), "these numbers cannot be combined so");
+  return {.element = element, .op = reduction_of(how), .divisor = how == Combination::avg ? ranks : 1};
 }
 
 }  // namespace
@@ -110,11 +117,9 @@ void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination 
   const auto own = static_cast<size_t>(rank());
   require(sizes[own] == static_cast<int64_t>(mine.count),
           "sizes do not have this rank's own size at its place");
-  const shm::Element element = element_of(number);
-  require(shm::is_defined(element, reduction_of(how)), "these numbers cannot be combined so");
-  shm::Flat flat = flat_of(x.data, x.count, mine.data, static_cast<size_t>(shm::bytes_of(element)));
-  flat.combine = shm::Combine{
-      .element = element, .op = reduction_of(how), .divisor = how == Combination::avg ? size() : 1};
+  const shm::Combine combine = combine_of(number, how, size());
+  shm::Flat flat = flat_of(x.data, x.count, mine.data, static_cast<size_t>(shm::bytes_of(combine.element)));
+  flat.combine = combine;
   const int64_t own_begin = total_of(sizes.first(own)) * flat.element_bytes;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
@@ -125,6 +130,30 @@ void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination 
   }
   state_->group->run(flat);
 }
+
+void HostGroup::reduce_all(From x, To all, Number number, Combination how) const {
+  const shm::Combine combine = combine_of(number, how, size());
+  require(x.count == all.count, "input and output differ in their number of elements");
+  const int64_t bytes = static_cast<int64_t>(x.count) * shm::bytes_of(combine.element);
+  state_->group->run(shm::AllReduce{.input = static_cast<const std::byte*>(x.data),
+                                    .output = static_cast<std::byte*>(all.data),
+                                    .bytes = bytes,
+                                    .how = combine});
+}
+
+void HostGroup::send_to_all(To memory, int64_t root, size_t element_bytes) const {
+  require(root >= 0 && root < size(), "the root is not among the ranks");
+  const bool is_root = rank() == root;
+  const auto bytes = static_cast<int64_t>(memory.count * element_bytes);
+  shm::Flat flat = flat_of(memory.data, is_root ? memory.count : 0, memory.data, element_bytes);
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    flat.sends.push_back({.begin = 0, .bytes = is_root && peer != root ? bytes : 0});
+    flat.takes.push_back({.from = 0, .to = 0, .bytes = !is_root && peer == root ? bytes : 0});
+  }
+  state_->group->run(flat);
+}
+
+void HostGroup::barrier() const { state_->group->barrier(); }
 
 void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes,
                          size_t element_bytes) const {

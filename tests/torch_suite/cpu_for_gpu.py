@@ -16,6 +16,7 @@ import torch.testing._internal.common_distributed as decorators
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
+from tests.torch_suite import sync_batch_norm
 from tests.torch_suite.names import WORLD
 
 
@@ -36,7 +37,9 @@ def stand_in(module: ModuleType) -> None:
     for name in ("set_device", "synchronize", "manual_seed", "manual_seed_all"):
         setattr(torch.cuda, name, lambda *_, **__: None)
     torch.cuda.current_device = lambda: 0  # type: ignore[assignment]
-    torch.accelerator.current_stream = lambda device=None: torch.cpu.current_stream()  # type: ignore[assignment]
+    torch.accelerator.current_stream = lambda device=None: _Done()  # type: ignore[assignment,return-value]
+    torch.Stream = torch.Event = _Done  # type: ignore[assignment,misc]
+    sync_batch_norm.stand_in()
     plain_group = dist.new_group
     dist.new_group = lambda *args, backend=None, **kwargs: plain_group(  # type: ignore[assignment]
         *args, backend="shardway" if backend == "nccl" else backend, **kwargs
@@ -48,10 +51,31 @@ def stand_in(module: ModuleType) -> None:
     _Mode().__enter__()
 
 
+class _Done:
+    """A stream or an event of the CPU: its work is over when a call returns."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def record(self) -> None:
+        pass
+
+    def wait(self, stream: Any) -> None:
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+
 class _Mode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
+        if func is torch.device and isinstance(args[0], int):
+            return torch.device("cpu")
         if func is torch.Tensor.to:
             args = (args[0], *map(_on_cpu, args[1:]))
         return func(*args, **_moved(kwargs or {}))

@@ -28,13 +28,15 @@ class Outcome:
     words: str = ""
     seconds: float = 0.0
     without_gpus: bool = False  # it asked for GPUs, and had the CPU in their place
+    gate: str = ""  # the first that lets it through
 
 
 class Running:
     """The ranks of a test under way."""
 
-    def __init__(self, module: Any, suite: Any, name: str, log: str) -> None:
+    def __init__(self, module: Any, suite: Any, name: str, gate: str, log: str) -> None:
         self.name = name
+        self._gate = gate
         self._without_gpus = wants_gpus(module, suite, name)
         self._start = time.monotonic()
         self._folder = tempfile.TemporaryDirectory()
@@ -88,7 +90,7 @@ class Running:
         elif len(codes) == 1 and min(codes) >= 72:
             verdict = "skipped"
         words = words or (f"exit codes {sorted(codes)}" if verdict != "passed" else "")
-        return Outcome(self.name, verdict, words, time.monotonic() - self._start, self._without_gpus)
+        return Outcome(self.name, verdict, words, time.monotonic() - self._start, self._without_gpus, self._gate)
 
 
 def _be_rank(module: Any, suite: Any, rank: int, name: str, folder: str, pipe: Connection, log: str) -> None:

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from tests.torch_suite.cpu_for_gpu import open_decorators
 from tests.torch_suite.names import OURS, announce
 
-GATES = ("gloo", "mpi", "nccl")
+CPU_GATES = ("gloo", "mpi")
+GATES = (*CPU_GATES, "nccl")
 FILE = "torch.testing._internal.distributed.distributed_test"
 
 

@@ -1,0 +1,95 @@
+"""The part of bench/backend.py without Python: programs of ranks in C++, shardway's against Open MPI's and MPICH's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.peak_memory import available_bytes
+from bench.report import Claim, Progress, bytes_text, geometric_mean, print_table, us_text
+from bench.shm_contenders import MPI_CONTENDERS, MPICH, OPEN_MPI, OUT, Contender, is_mpi
+from bench.shm_rows import KIB, Case, Contest, ShmRow, rank_programs
+from bench.timing import BUSY_CORES
+
+ALL_REDUCE, BROADCAST, BARRIER = OPS = ("all_reduce", "broadcast", "barrier")
+SPANS, BACKEND = "shardway in C++", "the backend in C++"
+CONTENDERS = [
+    Contender(SPANS, "buffers", "ordinary"),
+    Contender(BACKEND, "backend", "ordinary"),
+    *(contender for contender in MPI_CONTENDERS if OUT in contender.policies),
+]
+NEVER_SLOWER_FROM = 1 * KIB
+TIMES_FASTER = 2.0
+
+
+def measure(ranks: int, sizes: Sequence[int], seconds: float, notes: list[str]) -> list[ShmRow]:
+    rows: list[ShmRow] = []
+    cases = [Case(BARRIER, OUT, ranks, "equal", 0)]
+    cases += [Case(op, OUT, ranks, "equal", size) for size in sizes for op in (ALL_REDUCE, BROADCAST)]
+    progress = Progress(len(cases))
+    with rank_programs(ranks, {contender.program for contender in CONTENDERS}) as programs:
+        contest = Contest(programs, seconds)
+        for case in cases:
+            what = f"{bytes_text(case.mean_bytes):8} {case.op:22}"
+            if case.need_bytes() > available_bytes():
+                notes.append(f"{ranks} ranks, C++, {what}: needs {bytes_text(case.need_bytes())} of memory")
+                continue
+            found, busy = contest.measure(case, CONTENDERS)
+            rows += found
+            progress.finished(what + "  " + ", ".join(f"{name} {us_text(us)}" for name, us in _best(found).items()))
+            if busy > BUSY_CORES:
+                notes.append(f"{ranks} ranks, C++, {what}: others kept {busy:.1f} cores busy")
+    return rows
+
+
+def _best(rows: Sequence[ShmRow]) -> dict[str, float]:
+    """The time of each kind of contender, whatever its settings."""
+    best: dict[str, float] = {}
+    for row in rows:
+        kind = next((mpi for mpi in (OPEN_MPI, MPICH) if row.contender.startswith(mpi)), row.contender)
+        best[kind] = min(row.us, best.get(kind, row.us))
+    return best
+
+
+def _times_faster(rows: Sequence[ShmRow], op: str, ranks: int, ours: str) -> dict[int, float]:
+    """By size: how many times longer the better MPI takes."""
+    found: dict[int, float] = {}
+    of_op = [row for row in rows if (row.op, row.ranks) == (op, ranks)]
+    for mine in of_op:
+        theirs = [row.us for row in of_op if row.bytes == mine.bytes and is_mpi(row.contender)]
+        if mine.contender == ours and theirs:
+            found[mine.bytes] = min(theirs) / mine.us
+    return found
+
+
+def claims_of(rows: Sequence[ShmRow]) -> list[Claim]:
+    claims = []
+    for ranks in sorted({row.ranks for row in rows}):
+        times = _times_faster(rows, ALL_REDUCE, ranks, SPANS)
+        mean = geometric_mean(list(times.values()))
+        what = f"{ALL_REDUCE} in C++, {ranks} ranks"
+        claims.append(
+            Claim(
+                f"{what}: at least {TIMES_FASTER:g} times the better MPI in the geometric mean",
+                f"{mean:.2f} times",
+                mean >= TIMES_FASTER,
+            )
+        )
+        size, least = min(
+            ((size, found) for size, found in times.items() if size >= NEVER_SLOWER_FROM), key=lambda pair: pair[1]
+        )
+        figure = f"{least:.2f} times as fast at {bytes_text(size)}"
+        claims.append(Claim(f"{what}: never slower than the better MPI from 1 KiB", figure, least >= 1))
+    return claims
+
+
+def print_tables(rows: Sequence[ShmRow]) -> None:
+    kinds = (SPANS, BACKEND, OPEN_MPI, MPICH)
+    for ranks in sorted({row.ranks for row in rows}):
+        print(f"\n{ranks} ranks, C++: time of a call in µs; MPI at its best")
+        lines = []
+        for op, size in dict.fromkeys((row.op, row.bytes) for row in rows if row.ranks == ranks):
+            best = _best([row for row in rows if (row.op, row.ranks, row.bytes) == (op, ranks, size)])
+            times = [f"{best[kind]:.1f}" if kind in best else "-" for kind in kinds]
+            faster = _times_faster(rows, op, ranks, SPANS).get(size)
+            lines.append([f"{bytes_text(size)} {op}", *times, f"{faster:.1f}" if faster else "-"])
+        print_table(["", *kinds, "faster"], lines)
