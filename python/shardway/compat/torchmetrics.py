@@ -19,7 +19,8 @@ def gather_all_tensors(result: Tensor, group: GroupLike = None) -> list[Tensor]:
     shape = torch.tensor(result.shape, device=result.device, dtype=torch.long)
     (shapes, elements), (dims, counts) = sw.all_gather_v([shape, result.detach().reshape(-1)], group=found)
     gathered = [
-        part.view(of_rank.tolist()) for part, of_rank in zip(elements.split(counts), shapes.split(dims), strict=True)
+        part.view(of_rank.tolist())
+        for part, of_rank in zip(elements.split_with_sizes(counts), shapes.split_with_sizes(dims), strict=True)
     ]
     gathered[found.rank()] = result
     return gathered
