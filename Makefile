@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo program test soak golden gallery surface docs fuzz lint format wheel bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-backend bench-dtensor torch-suite clean library everything
+	bench-redistribute bench-shm bench-backend bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 BUILD := build/release
@@ -109,6 +109,10 @@ bench-backend: library  ## compare torch.distributed on the backend "shardway" w
 bench-dtensor: library  ## compare DTensor inside and outside of use_for_dtensor
 	@scripts/setup test
 	@$(PYTHON) -m bench.dtensor
+
+bench-gpu: library  ## local work and host time of a gather on a GPU, against pad-gather-mask; needs a GPU
+	@scripts/setup test
+	@$(PYTHON) -m bench.gpu
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist

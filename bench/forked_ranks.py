@@ -1,4 +1,4 @@
-"""Runs one function as several ranks of a gloo group: processes forked from this one.
+"""Runs one function as several ranks of a group, gloo's unless told otherwise: processes forked from this one.
 
 A rank that is settled is pinned to a core and scheduled as SCHED_BATCH: a thread that wakes up does not interrupt the
 one that runs. Otherwise gloo is far from its best where ranks have no more than a core each: its own thread interrupts
@@ -9,6 +9,7 @@ With 2 ranks on 2 cores, a call of 1 KiB then takes 0.2 or 3.5 ms, by chance, wh
 from __future__ import annotations
 
 import ctypes
+import functools
 import multiprocessing.connection
 import os
 import signal
@@ -21,7 +22,7 @@ from datetime import timedelta
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -33,13 +34,28 @@ class RankFailed(RuntimeError):
     """What the ranks that failed had to say."""
 
 
-def run_ranks(ranks: int, body: Callable[..., Any], *args: Any, timeout_s: float, settled: bool = True) -> list[Any]:
+class Enter(Protocol):
+    """Makes the default group of a rank."""
+
+    def __call__(self, rank: int, size: int, *, store: Path, timeout_s: float) -> None: ...
+
+
+def on_gloo(rank: int, size: int, *, store: Path, timeout_s: float) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
+    )
+
+
+def run_ranks(
+    ranks: int, body: Callable[..., Any], *args: Any, timeout_s: float, settled: bool = True, enter: Enter = on_gloo
+) -> list[Any]:
     """Calls `body(rank, ranks, *args)` in `ranks` forked processes and gives what each returned."""
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "store"
-        children = [_fork(rank, ranks, store, timeout_s, settled, body, args) for rank in range(ranks)]
+        group = functools.partial(enter, store=Path(folder) / "store", timeout_s=timeout_s)
+        children = [_fork(rank, ranks, group, settled, body, args) for rank in range(ranks)]
         try:
             return _answers([connection for _, connection in children], timeout_s)
         finally:
@@ -47,7 +63,12 @@ def run_ranks(ranks: int, body: Callable[..., Any], *args: Any, timeout_s: float
 
 
 def _fork(
-    rank: int, ranks: int, store: Path, timeout_s: float, settled: bool, body: Callable[..., Any], args: tuple[Any, ...]
+    rank: int,
+    ranks: int,
+    enter: Callable[[int, int], None],
+    settled: bool,
+    body: Callable[..., Any],
+    args: tuple[Any, ...],
 ) -> tuple[int, Connection]:
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -63,14 +84,7 @@ def _fork(
         if settled:
             _settle(rank)  # before gloo starts its threads, which inherit it
         torch.set_num_threads(1)
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        dist.init_process_group(
-            "gloo",
-            init_method=f"file://{store}",
-            rank=rank,
-            world_size=ranks,
-            timeout=timedelta(seconds=timeout_s),
-        )
+        enter(rank, ranks)
         theirs.send((True, body(rank, ranks, *args)))
         dist.barrier()
         status = 0

@@ -57,23 +57,23 @@ py::object run(const Group& group, bool async_op, Read&& read, Make&& make, Star
 }
 
 // The same of a call that exchanges a header, unless `sizes_known` says, without touching Python, that it
-// does not.
+// does not. `x` is the tensor, once it has been read.
 template <class Known, class Read, class Make, class Start>
   requires std::predicate<Known, const Group&>
-py::object run(Collective collective, const Group& group, Known&& sizes_known, bool async_op, Read&& read,
-               Make&& make, Start&& start) {
+py::object run(Collective collective, const Group& group, Known&& sizes_known, const at::Tensor& x,
+               bool async_op, Read&& read, Make&& make, Start&& start) {
   return run(group, async_op, std::forward<Read>(read), std::forward<Make>(make), std::forward<Start>(start),
              [&](const std::string& problem) {
                const bool is_known = named(name_of(collective), [&] { return sizes_known(group); });
-               fail_together(collective, problem, group, is_known);
+               fail_together(collective, problem, group, is_known, x);
              });
 }
 
 template <class Read, class Make, class Start>
-py::object run(Collective collective, const Group& group, bool sizes_known, bool async_op, Read&& read,
-               Make&& make, Start&& start) {
+py::object run(Collective collective, const Group& group, bool sizes_known, const at::Tensor& x,
+               bool async_op, Read&& read, Make&& make, Start&& start) {
   const auto known = [sizes_known](const Group&) { return sizes_known; };
-  return run(collective, group, known, async_op, std::forward<Read>(read), std::forward<Make>(make),
+  return run(collective, group, known, x, async_op, std::forward<Read>(read), std::forward<Make>(make),
              std::forward<Start>(start));
 }
 

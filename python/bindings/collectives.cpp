@@ -20,7 +20,7 @@ py::object all_gather_v_of(const py::object& x, const py::object& dim, const py:
   at::Tensor tensor;
   AllGatherOptions options;
   return run(
-      Collective::all_gather_v, read_group(group), !sizes.is_none(), async_op,
+      Collective::all_gather_v, read_group(group), !sizes.is_none(), tensor, async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         options = {.dim = read_integer("dim", dim),
@@ -38,7 +38,7 @@ py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, con
   at::Tensor tensor;
   ReduceScatterOptions options;
   return run(
-      Collective::reduce_scatter_v, read_group(group), !sizes.is_none(), async_op,
+      Collective::reduce_scatter_v, read_group(group), !sizes.is_none(), tensor, async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         options = {.sizes = read_sizes("sizes", sizes),
@@ -57,7 +57,7 @@ py::object all_reduce_of(const py::object& x, const py::object& op, const py::ob
   AllReduceOptions options;
   return run(
       Collective::all_reduce, read_group(group), [&](const Group& g) { return skips_exchange(tensor, g); },
-      async_op,
+      tensor, async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         options = {
@@ -73,7 +73,7 @@ py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, co
   Sizes send;
   AllToAllOptions options;
   return run(
-      Collective::all_to_all_v, read_group(group), !recv_sizes.is_none(), async_op,
+      Collective::all_to_all_v, read_group(group), !recv_sizes.is_none(), tensor, async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         const auto given = read_sizes("send_sizes", send_sizes);

@@ -53,7 +53,9 @@ py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py
                    .group = g};
       },
       [&] { return all_gather_v(tensors, options); }, [&] { return all_gather_v_async(tensors, options); },
-      [&](const std::string& problem) { fail_list_together(Collective::all_gather_v, problem, members); });
+      [&](const std::string& problem) {
+        fail_list_together(Collective::all_gather_v, problem, members, !sizes.is_none(), tensors);
+      });
 }
 
 py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, const py::object& dim,
@@ -73,7 +75,7 @@ py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, co
       [&] { return reduce_scatter_v(tensors, options); },
       [&] { return reduce_scatter_v_async(tensors, options); },
       [&](const std::string& problem) {
-        fail_list_together(Collective::reduce_scatter_v, problem, members);
+        fail_list_together(Collective::reduce_scatter_v, problem, members, !sizes.is_none(), tensors);
       });
 }
 

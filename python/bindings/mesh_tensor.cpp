@@ -9,6 +9,7 @@
 #include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/place.h"
+#include "ops/redistribution.h"
 #include "ops/way.h"
 #include "shardway/redistribute.h"
 #include "torch_dtype.h"
@@ -88,8 +89,8 @@ Target read_request(const Layout& from, const py::handle& placements, const py::
 [[noreturn]] void refuse_for(const BoundTensor& self, const std::string& problem) {
   const py::gil_scoped_release release;
   const Group& group = self.tensor.group();
-  const bool others_only_slice = is_everywhere(self.tensor.layout(), group);
-  fail_together(Collective::redistribute, problem, group, others_only_slice);
+  const bool others_skip = is_everywhere(self.tensor.layout(), group) || knows_all(self.tensor);
+  fail_together(Collective::redistribute, problem, group, others_skip, self.tensor.local());
 }
 
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,

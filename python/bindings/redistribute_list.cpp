@@ -5,6 +5,7 @@
 #include "bindings.h"
 #include "bound_tensor.h"
 #include "ops/header.h"
+#include "ops/redistribution.h"
 #include "shardway/redistribute.h"
 #include "values.h"
 
@@ -55,10 +56,11 @@ py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts
   return list_of(std::move(tensors), read.object);
 }
 
-// For a caller that cannot take part: the others compare before they move a list, whatever it is.
+// For a caller that cannot take part: the others compare before they move a list, unless it is on a device.
 [[noreturn]] void refuse_list(const BoundTensor& first, const std::string& problem) {
   const py::gil_scoped_release release;
-  fail_together(Collective::redistribute, problem, first.tensor.group(), /*sizes_known=*/false);
+  const MeshTensor& tensor = first.tensor;
+  fail_together(Collective::redistribute, problem, tensor.group(), knows_all(tensor), tensor.local());
 }
 
 // A list whose placements are as many as its tensors, all of them MeshTensors.

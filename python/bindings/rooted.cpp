@@ -18,7 +18,7 @@ py::object broadcast_of(const py::object& x, const py::object& src, const py::ob
   BroadcastOptions options;
   return run(
       Collective::broadcast, read_group(group, ranks),
-      [&](const Group& g) { return skips_exchange(tensor, g); }, async_op,
+      [&](const Group& g) { return skips_exchange(tensor, g); }, tensor, async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         options = {.src = read_integer("src", src),
@@ -34,7 +34,7 @@ py::object gather_v_of(const py::object& x, const py::object& dst, const py::obj
   at::Tensor tensor;
   GatherOptions options;
   return run(
-      Collective::gather_v, read_group(group, ranks), !sizes.is_none(), async_op,
+      Collective::gather_v, read_group(group, ranks), !sizes.is_none(), tensor, async_op,
       [&](const Group& g) {
         tensor = read_tensor("x", x);
         options = {.dst = read_integer("dst", dst),
@@ -52,7 +52,7 @@ py::object scatter_v_of(const py::object& x, const py::object& src, const py::ob
   std::optional<at::Tensor> tensor;
   ScatterOptions options;
   return run(
-      Collective::scatter_v, read_group(group, ranks), /*sizes_known=*/false, async_op,
+      Collective::scatter_v, read_group(group, ranks), /*sizes_known=*/false, at::Tensor(), async_op,
       [&](const Group& g) {
         options = {.src = read_integer("src", src),
                    .group_src = read_optional_integer("group_src", group_src),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "backend/facts.h"
 #include "backend/manner.h"
 #include "backend/meeting.h"
 #include "backend/work.h"
@@ -58,6 +59,13 @@ WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tenso
                         std::function<void(Collectives&)> call) {
   const auto used = engine(manner.name());
   const uint64_t number = ++sequence_number_;
+  const ParamComms comms([&] {
+    CommsFacts facts = facts_of(*this, manner.name(), inputs, outputs);
+    facts.input_splits = manner.input_splits;
+    facts.output_splits = manner.output_splits;
+    facts.is_async = manner.is_async;
+    return facts;
+  });
   auto work = c10::make_intrusive<CallWork>(rank_, manner.type, manner.title, inputs, outputs, number);
   const auto timeout = manner.timeout == c10d::kUnsetTimeout ? options_->timeout : manner.timeout;
   auto run = [used, table = table_, timeout, call = std::move(call)] {

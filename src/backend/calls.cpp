@@ -136,8 +136,8 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::ReduceScatterOptions& opts) {
   check_lengths("reduce_scatter_tensor", outputs.size(), inputs.size());
-  return launch(Manner::of(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "shardway:_reduce_scatter_base", opts),
-                inputs, outputs, [outputs, inputs, op = opts.reduceOp](Collectives& group) {
+  return launch(Manner::of(OpType::COALESCED, "shardway:_reduce_scatter_base", opts), inputs, outputs,
+                [outputs, inputs, op = opts.reduceOp](Collectives& group) {
                   for (size_t i = 0; i < inputs.size(); ++i)
                     group.reduce_scatter_single(outputs[i], inputs[i], op);
                 });
@@ -145,10 +145,12 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inpu
 
 WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
-  return launch(Manner::of(OpType::ALLTOALL_BASE, "shardway:all_to_all", opts), {input}, {output},
-                [output, input, output_splits, input_splits](Collectives& group) {
-                  group.all_to_all_single(output, input, output_splits, input_splits);
-                });
+  Manner manner = Manner::of(OpType::ALLTOALL_BASE, "shardway:all_to_all", opts);
+  manner.input_splits = input_splits;
+  manner.output_splits = output_splits;
+  return launch(manner, {input}, {output}, [output, input, output_splits, input_splits](Collectives& group) {
+    group.all_to_all_single(output, input, output_splits, input_splits);
+  });
 }
 
 WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -14,6 +15,8 @@ struct Backend::Manner {
   const char* title = "";  // as profilers show it: "shardway:" and the name of torch's function
   bool is_async = true;
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+  std::vector<int64_t> input_splits = {};  // of an all-to-all, as given
+  std::vector<int64_t> output_splits = {};
 
   const char* name() const { return title + sizeof("shardway:") - 1; }
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "backend/backend.h"
+#include "backend/facts.h"
 #include "backend/manner.h"
 #include "backend/memory.h"
 #include "backend/work.h"
@@ -41,6 +42,7 @@ void Backend::check_message(const char* name, const Tensors& tensors, std::optio
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const auto used = engine("send");
   check_message("send", tensors, to);
+  const ParamComms comms([&] { return facts_of_message(*this, "send", tensors); });
   const at::Tensor x = packed(tensors.front());
   auto work = c10::make_intrusive<CallWork>(rank_, c10d::OpType::SEND, "shardway:send", tensors, tensors, 0);
   translated(rank_, [&] {
@@ -58,6 +60,7 @@ WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) { return receive(tenso
 WorkPtr Backend::receive(Tensors& tensors, std::optional<int64_t> from, int tag) {
   const auto used = engine("recv");
   check_message("recv", tensors, from);
+  const ParamComms comms([&] { return facts_of_message(*this, "recv", tensors); });
   return kept(c10::make_intrusive<ReceiveWork>(used, futures_, tensors.front(), from, tag));
 }
 

@@ -56,7 +56,7 @@ Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& op
 
 Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
   const Recording recording("all_gather_v", x, options.sizes);
-  return start_by_itself<Ragged>("all_gather_v", options.group, options.sizes.has_value(),
+  return start_by_itself<Ragged>("all_gather_v", x, options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_all_gather_v(x, options, progress); });
 }
 

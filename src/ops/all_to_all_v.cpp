@@ -95,7 +95,7 @@ Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
                                  const AllToAllOptions& options) {
   const Recording recording("all_to_all_v", x, send_sizes);
   return start_by_itself<Ragged>(
-      "all_to_all_v", options.group, options.recv_sizes.has_value(),
+      "all_to_all_v", x, options.group, options.recv_sizes.has_value(),
       [=](Progress progress) { return start_all_to_all_v(x, send_sizes, options, progress); });
 }
 

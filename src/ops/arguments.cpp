@@ -156,10 +156,11 @@ void check_apart(const at::Tensor& out, const at::Tensor& x) {
 
 void check_reduction(const at::Tensor& x, Op op) {
   const auto dtype = x.scalar_type();
-  const bool is_float8 = at::isFloat8Type(dtype);
-  if (is_float8)
-    refuse("op='", name_of(op), "' of ", dtype_name(dtype),
-           " is not defined: float8 tensors can only be moved");
+  if (at::isFloat8Type(dtype) || dtype == at::kComplexHalf) {
+    const std::string kind = dtype == at::kComplexHalf ? dtype_name(dtype) : "float8";
+    refuse("op='", name_of(op), "' of ", dtype_name(dtype), " is not defined: ", kind,
+           " tensors can only be moved");
+  }
   const bool is_exact = at::isIntegralType(dtype, /*includeBool=*/true);
   if (op == Op::avg && is_exact)
     refuse("op='avg' of ", dtype_name(dtype), " is not defined: convert to a floating dtype");

@@ -166,9 +166,12 @@ void compare_roots(const at::Tensor& blocks) {
 void compare_dims_with_root(const at::Tensor& blocks) {
   const int64_t root = Block(blocks, 0).header().root;
   const Header& source = Block(blocks, root).header();
+  if (source.has_tensor == 0)  // in a dry run by another rank, which speaks for all
+    raise(name_of(Collective::scatter_v), "x is None, but this rank is src", root);
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
-    if (rank == root) continue;
-    const int64_t dim = Block(blocks, rank).header().dim_without_tensor;
+    const Header& header = Block(blocks, rank).header();
+    if (header.has_tensor != 0) continue;  // the root, or all where it speaks for all
+    const int64_t dim = header.dim_without_tensor;
     if ((dim < 0 ? dim + source.ndim : dim) == source.dim) continue;
     disagree(Collective::scatter_v, "dim", std::to_string(source.dim), std::to_string(dim), rank, root);
   }

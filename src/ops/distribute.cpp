@@ -75,7 +75,7 @@ MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vec
     whole.emplace(tensor.sizes().vec(), dtype_of(tensor.scalar_type()), mesh, replicas(mesh));
   });
   // The others slice what they have, and compare where that costs next to nothing.
-  if (!problem.empty()) fail_together(Collective::redistribute, problem, group, /*sizes_known=*/true);
+  if (!problem.empty()) fail_together(Collective::redistribute, problem, group, /*sizes_known=*/true, tensor);
   const bool is_inside = mesh.position_of(number).has_value();
   return redistribute(MeshTensor(is_inside ? tensor : at::Tensor(), *whole, group),
                       from_the_front(placements, whole->ndim()));

@@ -52,7 +52,7 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
 
 Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options) {
   const Recording recording("gather_v", x, options.sizes);
-  return start_by_itself<Ragged>("gather_v", options.group, options.sizes.has_value(),
+  return start_by_itself<Ragged>("gather_v", x, options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_gather_v(x, options, progress); });
 }
 

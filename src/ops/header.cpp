@@ -146,9 +146,13 @@ CallHash hash_of(const std::string& words) {
 
 bool Call::requires_grad() const { return x.defined() && x.requires_grad() && at::GradMode::is_enabled(); }
 
-bool checks_every_call(const Group& group) {
+bool checks_every_call(const at::Tensor& x, const Group& group) {
   const char* value = std::getenv("SHARDWAY_CHECK");
-  return (value != nullptr && std::string_view(value) == "1") || group.transport().compares_every_call();
+  return (value != nullptr && std::string_view(value) == "1") || group.transport().compares_every_call(x);
+}
+
+bool is_on_device(const at::Tensor& x, const Group& group) {
+  return x.defined() && !x.is_cpu() && !group.transport().refuses(x.device());
 }
 
 Agreement agree(const Call& call, const Group& group) {
@@ -167,13 +171,14 @@ Agreement agree(const Call& call, const Group& group) {
 bool skips_exchange(const at::Tensor& x, const Group& group) {
   if (!group.distributed()) return true;
   const bool takes_no_cpu_tensor = group.transport().slot_bytes() == 0;
-  return takes_no_cpu_tensor || (x.defined() && !x.is_cpu() && !group.transport().refuses(x.device()));
+  return takes_no_cpu_tensor || is_on_device(x, group);
 }
 
-void fail_together(Collective collective, const std::string& problem, const Group& group, bool sizes_known) {
+void fail_together(Collective collective, const std::string& problem, const Group& group, bool sizes_known,
+                   const at::Tensor& x) {
   const bool compares =
       group.distributed() &&
-      (!sizes_known || named(name_of(collective), [&] { return checks_every_call(group); }));
+      (!sizes_known || named(name_of(collective), [&] { return checks_every_call(x, group); }));
   if (compares) agree({.collective = collective, .problem = problem}, group);
   raise(name_of(collective), problem, group.rank());
 }

@@ -91,9 +91,13 @@ class Agreement {
 // problem or when two ranks disagree; the group is usable afterwards.
 Agreement agree(const Call& call, const Group& group);
 
-// Whether the ranks agree before every call, also when the sizes are given: under SHARDWAY_CHECK=1, and where
-// it costs next to nothing.
-bool checks_every_call(const Group& group);
+// Whether the ranks agree before every call of such a tensor, also when the sizes are given: under
+// SHARDWAY_CHECK=1, and where it costs next to nothing. `x` is undefined where a rank has none to show.
+bool checks_every_call(const at::Tensor& x, const Group& group);
+
+// Whether the group's engine moves the tensor on a device. Such a call makes its way by itself, on the
+// caller's stream; one in which nothing is unknown waits for nobody.
+bool is_on_device(const at::Tensor& x, const Group& group);
 
 // Whether a call in which the ranks bring tensors of one shape exchanges nothing, as if sizes were given: on
 // a device, where to hear of the others the host would have to wait.
@@ -102,6 +106,6 @@ bool skips_exchange(const at::Tensor& x, const Group& group);
 // For a call whose arguments could not even be read: takes part in the exchange when there is one, and
 // throws on every rank that does.
 [[noreturn]] void fail_together(Collective collective, const std::string& problem, const Group& group,
-                                bool sizes_known);
+                                bool sizes_known, const at::Tensor& x = {});
 
 }  // namespace shardway

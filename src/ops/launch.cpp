@@ -9,6 +9,7 @@
 
 #include "ops/arguments.h"
 #include "ops/recording.h"
+#include "transport/param_comms.h"
 #include "transport/transport.h"
 #include "transport/two_routes.h"
 #include "transport/warm_memory.h"
@@ -37,6 +38,7 @@ struct Saved : torch::CustomClassHolder {
 };
 
 at::Tensor run_backward(const at::Tensor& grad, const Saved& saved);
+Async<at::Tensor> launch_as(const at::Tensor& x, Launch launch, const Group& group, const char* suffix);
 
 // The one gradient of the library: the result of a route, whose gradient travels by another.
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
@@ -85,7 +87,7 @@ at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
   // Under create_graph every rank records the second gradient, since it is a collective as well.
   run.differentiable = at::GradMode::is_enabled() && (!is_own || grad.requires_grad());
   if (run.differentiable) run.backward = transposed(route);
-  return launch(grad, std::move(run), saved.group).wait();
+  return launch_as(grad, std::move(run), saved.group, "_backward").wait();
 }
 
 // A transfer that a thread of the transport makes.
@@ -124,6 +126,44 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
   }));
 }
 
+// For a profiler, if one runs: an event that ends when it is dropped.
+std::shared_ptr<ParamComms> recorded(const Launch& launch, const char* suffix, const at::Tensor& x,
+                                     const at::Tensor& out, const Group& group) {
+  if (!at::hasCallbacks() || launch.forward.pattern == Pattern::own) return nullptr;
+  return std::make_shared<ParamComms>([&] {
+    const std::string name = std::string(launch.name) + suffix;
+    CommsFacts facts = facts_of(name.c_str(), launch.forward, x, out, group.transport());
+    facts.is_async = launch.progress == Progress::by_itself;
+    return facts;
+  });
+}
+
+Async<at::Tensor> launch_as(const at::Tensor& x, Launch launch, const Group& group, const char* suffix) {
+  std::shared_ptr<Transfer> transfer;
+  std::shared_ptr<ParamComms> comms;
+  at::Tensor out;
+  {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor input = materialized(x);
+    out = launch.out ? *launch.out : fresh_output(launch.forward, x);
+    comms = recorded(launch, suffix, input, out, group);
+    transfer = named(launch.name, [&] { return started(launch, input, out, group); });
+  }
+  if (launch.progress == Progress::by_itself) comms.reset();  // its handle may be waited for anywhere
+  if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
+  auto saved = c10::make_intrusive<Saved>(launch.name, std::move(launch.backward), group);
+  return Async<at::Tensor>(
+      [x, out, transfer, saved, comms, differentiable = launch.differentiable]() mutable {
+        {
+          const at::AutoDispatchBelowADInplaceOrView guard;
+          named(saved->name, [&] { transfer->finish(); });
+        }
+        comms.reset();
+        // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
+        return differentiable ? with_gradient(x, out.detach(), saved) : out;
+      });
+}
+
 }  // namespace
 
 Route gradient_route(const Route& forward, Grad grad) {
@@ -133,24 +173,7 @@ Route gradient_route(const Route& forward, Grad grad) {
 }
 
 Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group) {
-  std::shared_ptr<Transfer> transfer;
-  at::Tensor out;
-  {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor input = materialized(x);
-    out = launch.out ? *launch.out : fresh_output(launch.forward, x);
-    transfer = named(launch.name, [&] { return started(launch, input, out, group); });
-  }
-  if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
-  auto saved = c10::make_intrusive<Saved>(launch.name, std::move(launch.backward), group);
-  return Async<at::Tensor>([x, out, transfer, saved, differentiable = launch.differentiable] {
-    {
-      const at::AutoDispatchBelowADInplaceOrView guard;
-      named(saved->name, [&] { transfer->finish(); });
-    }
-    // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
-    return differentiable ? with_gradient(x, out.detach(), saved) : out;
-  });
+  return launch_as(x, std::move(launch), group, "");
 }
 
 }  // namespace shardway

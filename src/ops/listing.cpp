@@ -135,6 +135,14 @@ bool are_alike(const Listing& a, const Listing& b) {
 
 }  // namespace
 
+Listing as_on(const Listing& own, int64_t rank) {
+  Listing other = own;
+  if (own.collective != Collective::all_gather_v) return other;  // every rank brings the whole
+  for (ListedTensor& tensor : other.tensors)
+    tensor.shape[static_cast<size_t>(tensor.dim)] = tensor.sizes[static_cast<size_t>(rank)];
+  return other;
+}
+
 at::Tensor encoded(const Listing& listing) {
   Writer writer;
   writer.number(kMagic);

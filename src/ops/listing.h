@@ -36,6 +36,9 @@ constexpr int64_t aligned(int64_t bytes) {
   return (bytes + kListAlignment - 1) / kListAlignment * kListAlignment;
 }
 
+// What another rank must be saying, of tensors whose sizes are all known.
+Listing as_on(const Listing& own, int64_t rank);
+
 // 1-d bytes on the CPU, of aligned length.
 at::Tensor encoded(const Listing& listing);
 

@@ -7,10 +7,10 @@
 #include <numeric>
 
 #include "ops/arguments.h"
-#include "ops/listing.h"
-#include "ops/parcel.h"
+#include "ops/list_exchange.h"
 #include "ops/recording.h"
 #include "ops/start.h"
+#include "transport/packing.h"
 #include "transport/reduce.h"
 #include "transport/warm_memory.h"
 
@@ -162,8 +162,7 @@ void add_gradient(const Tensors& xs, Tensors& outs, const std::vector<Opened>& p
   for (size_t k = 0; k < chosen.size(); ++k) outs[chosen[k]] = results[k];
 }
 
-RaggedList concatenated(const Tensors& xs, const Ragged& parcels, const AllGatherListOptions& options) {
-  std::vector<Opened> all = opened(parcels);
+RaggedList concatenated(const Tensors& xs, std::vector<Opened> all, const AllGatherListOptions& options) {
   RaggedList result;
   {
     const at::NoGradGuard guard;
@@ -177,13 +176,8 @@ RaggedList concatenated(const Tensors& xs, const Ragged& parcels, const AllGathe
         sizes.push_back(told.shape[static_cast<size_t>(dim)]);
       }
       const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-      at::Tensor out = warm_empty(resized(xs[i].sizes().vec(), dim, total), parts[0].options());
-      int64_t offset = 0;
-      for (const at::Tensor& part : parts) {
-        out.narrow(dim, offset, part.size(dim)).copy_(part);
-        offset += part.size(dim);
-      }
-      result.tensors.push_back(std::move(out));
+      result.tensors.push_back(warm_empty(resized(xs[i].sizes().vec(), dim, total), parts[0].options()));
+      join_into(result.tensors.back(), parts, dim);
       result.sizes.push_back(std::move(sizes));
     }
   }
@@ -191,8 +185,7 @@ RaggedList concatenated(const Tensors& xs, const Ragged& parcels, const AllGathe
   return result;
 }
 
-Tensors combined(const Tensors& xs, const Ragged& parcels, const ReduceScatterListOptions& options) {
-  std::vector<Opened> all = opened(parcels);
+Tensors combined(const Tensors& xs, std::vector<Opened> all, const ReduceScatterListOptions& options) {
   const Group& group = options.group;
   const Op op = options.op == Op::avg ? Op::sum : options.op;
   const int64_t divisor = options.op == Op::avg ? group.size() : 1;
@@ -214,42 +207,6 @@ Tensors combined(const Tensors& xs, const Ragged& parcels, const ReduceScatterLi
   return outs;
 }
 
-at::Tensor parcel_for_all(const Listing& listing, const Tensors& xs, const Group& group) {
-  Parcel parcel(xs, group);
-  parcel.add(encoded(listing));
-  for (size_t i = 0; i < xs.size() && listing.problem.empty(); ++i) parcel.add(xs[i].detach());
-  return parcel.joined();
-}
-
-// One parcel per rank; only a listing where there is a problem.
-Ragged parcels_for_each(const Listing& listing, const Tensors& xs, const Group& group) {
-  Tensors joined;
-  Sizes sizes;
-  for (int64_t rank = 0; rank < group.size(); ++rank) {
-    Parcel parcel(xs, group);
-    parcel.add(encoded(listing));
-    for (size_t i = 0; i < xs.size() && listing.problem.empty(); ++i) {
-      const ListedTensor& told = listing.tensors[i];
-      const auto mine = told.sizes.begin() + rank;
-      parcel.add(
-          xs[i].detach().narrow(told.dim, std::accumulate(told.sizes.begin(), mine, int64_t{0}), *mine));
-    }
-    joined.push_back(parcel.joined());
-    sizes.push_back(parcel.bytes());
-  }
-  return {.tensor = at::cat(joined), .sizes = sizes};
-}
-
-// What a rank has for the others, sent.
-Async<Ragged> start_exchange(const Listing& listing, const Tensors& xs, const Group& group,
-                             Progress progress) {
-  if (listing.collective == Collective::all_gather_v) {
-    return start_all_gather_v(parcel_for_all(listing, xs, group), AllGatherOptions{.group = group}, progress);
-  }
-  const Ragged sent = parcels_for_each(listing, xs, group);
-  return start_all_to_all_v(sent.tensor, sent.sizes, AllToAllOptions{.group = group}, progress);
-}
-
 }  // namespace
 
 Async<RaggedList> start_all_gather_v(const Tensors& xs, const AllGatherListOptions& options,
@@ -261,8 +218,9 @@ Async<RaggedList> start_all_gather_v(const Tensors& xs, const AllGatherListOptio
     for (size_t i = 0; i < xs.size(); ++i) same.sizes.push_back({xs[i].size(listing.tensors[i].dim)});
     return Async<RaggedList>([same] { return same; });
   }
-  const auto parcels = start_exchange(listing, xs, options.group, progress);
-  return Async<RaggedList>([=] { return concatenated(xs, parcels.wait(), options); });
+  const Told told = told_by(xs, options.sizes.has_value(), options.group);
+  const auto parcels = start_exchange(listing, xs, options.group, told, progress);
+  return Async<RaggedList>([=] { return concatenated(xs, opened(parcels.wait(), listing, told), options); });
 }
 
 Async<Tensors> start_reduce_scatter_v(const Tensors& xs, const ReduceScatterListOptions& options,
@@ -272,13 +230,16 @@ Async<Tensors> start_reduce_scatter_v(const Tensors& xs, const ReduceScatterList
     if (!listing.problem.empty()) raise("reduce_scatter_v", listing.problem, options.group.rank());
     return Async<Tensors>([xs] { return xs; });
   }
-  const auto parcels = start_exchange(listing, xs, options.group, progress);
-  return Async<Tensors>([=] { return combined(xs, parcels.wait(), options); });
+  const Told told = told_by(xs, options.sizes.has_value(), options.group);
+  const auto parcels = start_exchange(listing, xs, options.group, told, progress);
+  return Async<Tensors>([=] { return combined(xs, opened(parcels.wait(), listing, told), options); });
 }
 
-void fail_list_together(Collective collective, const std::string& problem, const Group& group) {
+void fail_list_together(Collective collective, const std::string& problem, const Group& group,
+                        bool sizes_known, const std::vector<at::Tensor>& xs) {
   const Listing listing{.collective = collective, .problem = problem};
-  if (group.distributed()) opened(start_exchange(listing, {}, group, Progress::by_caller).wait());
+  const bool compares = group.distributed() && told_by(xs, sizes_known, group) == Told::by_listing;
+  if (compares) opened(start_exchange(listing, {}, group, Told::by_listing, Progress::by_caller).wait());
   raise(name_of(collective), problem, group.rank());
 }
 

@@ -18,10 +18,12 @@ at::Device device_for(const std::vector<at::Tensor>& xs, const Group& group) {
 Parcel::Parcel(const std::vector<at::Tensor>& xs, const Group& group) : device_(device_for(xs, group)) {}
 
 void Parcel::add(const at::Tensor& t) {
-  const at::Tensor bytes = bytes_of(materialized(t).contiguous().to(device_));
+  const at::Tensor there = materialized(t).contiguous().to(device_, t.scalar_type(), /*non_blocking=*/true);
+  const at::Tensor bytes = bytes_of(there);
   pieces_.push_back(bytes);
   const int64_t rest = aligned(bytes.numel()) - bytes.numel();
-  if (rest > 0) pieces_.push_back(at::zeros({rest}, bytes.options()));
+  if (rest > 0 && !padding_.defined()) padding_ = at::zeros({kListAlignment}, bytes.options());
+  if (rest > 0) pieces_.push_back(padding_.narrow(0, 0, rest));
   bytes_ += aligned(bytes.numel());
 }
 
@@ -51,6 +53,17 @@ std::vector<Opened> opened(const Ragged& parcels) {
     offset += parcels.sizes[rank];
   }
   compare(listings);
+  return all;
+}
+
+std::vector<Opened> opened_as(const Listing& own, const Ragged& parcels) {
+  std::vector<Opened> all;
+  int64_t offset = 0;
+  for (size_t rank = 0; rank < parcels.sizes.size(); ++rank) {
+    all.emplace_back(parcels.tensor.narrow(0, offset, parcels.sizes[rank]),
+                     as_on(own, static_cast<int64_t>(rank)));
+    offset += parcels.sizes[rank];
+  }
   return all;
 }
 

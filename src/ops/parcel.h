@@ -1,4 +1,4 @@
-// Several tensors as one run of bytes, a listing in front of them.
+// Several tensors as one run of bytes, mostly with a listing in front of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +22,7 @@ class Parcel {
 
  private:
   at::Device device_;
+  at::Tensor padding_ = {};  // zeros
   std::vector<at::Tensor> pieces_;
   int64_t bytes_ = 0;
 };
@@ -30,6 +31,7 @@ class Parcel {
 class Opened {
  public:
   Opened(at::Tensor bytes, int64_t rank);
+  Opened(at::Tensor bytes, Listing listing) : bytes_(std::move(bytes)), listing_(std::move(listing)) {}
 
   const Listing& listing() const { return listing_; }
   at::Tensor next(at::ScalarType dtype, const Sizes& shape);  // a view of the bytes
@@ -42,5 +44,8 @@ class Opened {
 
 // What came from every rank. Throws c10::ValueError, the same on every rank, where they do not agree.
 std::vector<Opened> opened(const Ragged& parcels);
+
+// The same of parcels without a listing, from ranks that are known to bring what `own` says.
+std::vector<Opened> opened_as(const Listing& own, const Ragged& parcels);
 
 }  // namespace shardway

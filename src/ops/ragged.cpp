@@ -16,7 +16,7 @@ Sizes Settled::sizes_along_dim(const Group& group) const {
 
 Settled settle(const Call& call, const Group& group, bool sizes_known) {
   const char* name = name_of(call.collective);
-  if (sizes_known && !named(name, [&] { return checks_every_call(group); })) {
+  if (sizes_known && !named(name, [&] { return checks_every_call(call.x, group); })) {
     if (!call.problem.empty()) raise(name, call.problem, group.rank());
     return {.differentiable = call.requires_grad()};
   }

@@ -35,11 +35,13 @@ bool is_local(const MeshTensor& tensor, const Request& request) {
   return !communicates(*request.way) && tensor.layout().mesh().size() == group.size();
 }
 
-// Compares with the other ranks: collective. Where nothing is to be communicated, that is left out unless it
-// costs next to nothing or is asked for. Throws c10::ValueError for a problem of any rank that is heard of.
+// Compares with the other ranks: collective. Where nothing is to be communicated, or nothing to be heard,
+// that is left out unless it costs next to nothing or is asked for. Throws c10::ValueError for a problem of
+// any rank that is heard of.
 Known settle(const Call& call, const Request& request, const MeshTensor& tensor) {
   const Group& group = tensor.group();
-  if (is_local(tensor, request) && !named("redistribute", [&] { return checks_every_call(group); })) {
+  const auto checks = [&] { return checks_every_call(tensor.local(), group); };
+  if ((is_local(tensor, request) || knows_all(tensor)) && !named("redistribute", checks)) {
     if (!call.problem.empty()) raise("redistribute", call.problem, tensor.rank());
     return {.any_requires_grad = call.requires_grad()};
   }

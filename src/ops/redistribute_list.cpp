@@ -8,6 +8,7 @@
 
 #include "ops/arguments.h"
 #include "ops/header.h"
+#include "ops/mesh_rows.h"
 #include "ops/recording.h"
 #include "ops/redistribution.h"
 #include "transport/together.h"
@@ -102,6 +103,12 @@ at::Tensor gradient_flags(const MeshTensors& tensors) {
     data[i] = local.defined() && local.requires_grad() ? 1 : 0;
   }
   return flags;
+}
+
+// Whether the ranks move their tensors without a word before it.
+bool skips_exchange(const MeshTensors& tensors, const Group& group) {
+  return std::all_of(tensors.begin(), tensors.end(), knows_all) &&
+         !named("redistribute", [&] { return checks_every_call(tensors[0].local(), group); });
 }
 
 // Every rank's flags, by rank: they came with the comparison, unless there are very many.
@@ -202,6 +209,10 @@ MeshTensors run(const MeshTensors& tensors, const Layouts& to, const Redistribut
     call.wanted = Wanted::whole;
     call.hash = hash_of(tensors, to, requests);
   }
+  if (skips_exchange(tensors, group)) {
+    if (!problem.empty()) raise("redistribute", problem, tensors[0].rank());
+    return moved(tensors, requests, wants_gradient({call.x}), options);
+  }
   call.words = [&] { return words_of(tensors, to, requests); };
   const Agreement agreement = agree(call, group);
   return moved(tensors, requests, wants_gradient(all_flags(call.x, agreement, group)), options);
@@ -216,7 +227,7 @@ MeshTensors redistribute(const MeshTensors& tensors, const Layouts& to,
 
 Async<MeshTensors> redistribute_async(const MeshTensors& tensors, const Layouts& to,
                                       const RedistributeListOptions& options) {
-  const bool posts = !tensors.empty() && tensors[0].group().distributed();
+  const bool posts = !tensors.empty() && can_be_posted(tensors[0].local(), tensors[0].group());
   if (!posts) return Async<MeshTensors>([result = run(tensors, to, options)] { return result; });
   auto result = std::make_shared<MeshTensors>();
   const std::shared_ptr<Posted> posted =

@@ -54,6 +54,11 @@ void check_local(const MeshTensor& tensor) {
                                to_string(tensor.layout())));
 }
 
+bool knows_all(const MeshTensor& tensor) {
+  return tensor.layout().mesh().size() == tensor.group().size() &&
+         is_on_device(tensor.local(), tensor.group());
+}
+
 void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
                   Request& request) {
   const Layout& from = tensor.layout();

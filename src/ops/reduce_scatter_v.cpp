@@ -48,7 +48,7 @@ Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatte
 Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {
   const Recording recording("reduce_scatter_v", x, options.sizes);
   return start_by_itself<at::Tensor>(
-      "reduce_scatter_v", options.group, options.sizes.has_value(),
+      "reduce_scatter_v", x, options.group, options.sizes.has_value(),
       [=](Progress progress) { return start_reduce_scatter_v(x, options, progress); });
 }
 

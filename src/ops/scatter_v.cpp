@@ -72,7 +72,7 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
   const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
   return start_by_itself<at::Tensor>(
-      "scatter_v", options.group, /*sizes_known=*/false,
+      "scatter_v", x.value_or(at::Tensor()), options.group, /*sizes_known=*/false,
       [=](Progress progress) { return start_scatter_v(x, options, progress); });
 }
 

@@ -30,8 +30,10 @@ Async<std::vector<at::Tensor>> start_reduce_scatter_v(const std::vector<at::Tens
                                                       const ReduceScatterListOptions& options,
                                                       Progress progress);
 
-// For a list whose arguments could not even be read: tells the other ranks, and throws on all of them.
-[[noreturn]] void fail_list_together(Collective collective, const std::string& problem, const Group& group);
+// For a list whose arguments could not even be read, but for `xs` perhaps: tells the other ranks where they
+// listen, and throws on all that do.
+[[noreturn]] void fail_list_together(Collective collective, const std::string& problem, const Group& group,
+                                     bool sizes_known, const std::vector<at::Tensor>& xs);
 
 // A whole call left to the transport's thread: it waits for nobody.
 template <class Result>
@@ -48,10 +50,10 @@ Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progr
 // A call that goes on without its caller. Where the ranks compare their arguments in a call whose sizes are
 // known, that is left to the transport's thread as well: such a call waits for nobody.
 template <class Result>
-Async<Result> start_by_itself(const char* name, const Group& group, bool sizes_known,
+Async<Result> start_by_itself(const char* name, const at::Tensor& x, const Group& group, bool sizes_known,
                               std::function<Async<Result>(Progress)> start) {
-  const bool posts =
-      group.distributed() && sizes_known && named(name, [&] { return group.transport().has_thread(); });
+  const bool posts = group.distributed() && sizes_known &&
+                     named(name, [&] { return !is_on_device(x, group) && group.transport().has_thread(); });
   return posts ? start_posted(group, std::move(start)) : start(Progress::by_itself);
 }
 

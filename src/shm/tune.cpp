@@ -48,9 +48,7 @@ std::vector<int64_t> Group::numbers_of_all(int64_t mine) {
   return all;
 }
 
-// Every rank sends a slot to the next, around the rings and again, with and without. Where cores share a
-// cache little is gained, but a system that runs guests may move them to others at any time, where it is
-// much.
+// Every rank sends a slot to the next, around the rings and again, with and without.
 void Group::tune_handing_back() {
   Ways& ways = desk_.ways;
   const auto inline_bytes = std::exchange(ways.inline_bytes, 0);
@@ -69,8 +67,8 @@ void Group::tune_handing_back() {
   const int64_t without = best_time_of(around);
   ways.hands_back = desk_.waiting->may_write();
   around();
-  int64_t loss = 0;  // of all ranks, by a tenth at least
-  for (const int64_t of_rank : numbers_of_all(best_time_of(around) - without * 11 / 10)) loss += of_rank;
+  int64_t loss = 0;  // of all ranks
+  for (const int64_t of_rank : numbers_of_all(best_time_of(around) - without)) loss += of_rank;
   ways.hands_back &= loss <= 0;
   ways.inline_bytes = inline_bytes;
 }

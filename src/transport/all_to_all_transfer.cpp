@@ -3,11 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "transport/arrivals.h"
 #include "transport/boxes.h"
+#include "transport/packing.h"
+#include "transport/reduce.h"
+#include "transport/starting_stream.h"
 
 namespace shardway {
 namespace {
@@ -20,83 +21,82 @@ ByteCounts bytes_by_peer(const Route& route, const Moves& moves, int64_t element
   return bytes;
 }
 
-// x and out are the buffers: blocks for the ranks one after the other, this rank's own among them.
-class DirectExchange : public Transfer {
- public:
-  DirectExchange(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out)
-      : outgoing_(bytes_of(x)), incoming_(bytes_of(out)) {
-    ByteCounts sent = bytes_by_peer(route, route.pushes, x.element_size());
-    ByteCounts received = bytes_by_peer(route, route.pulls, x.element_size());
-    work_ = backend.alltoall_base(incoming_, outgoing_, received, sent);
-  }
-
-  void finish() override { work_->wait(); }
-
- private:
-  at::Tensor outgoing_;
-  at::Tensor incoming_;
-  c10::intrusive_ptr<c10d::Work> work_;
-};
-
-bool can_be_direct(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known) {
-  if (route.pattern != Pattern::all_to_all || route.divisor != 1 || !known.empty()) return false;
-  const auto in_x = [&](const Move& m) { return is_one_run(m.mine, route.input_shape); };
-  const auto in_out = [&](const Move& m) { return is_one_run(m.mine, route.output_shape); };
-  return x.is_contiguous() && out.is_contiguous() &&
-         std::all_of(route.pushes.begin(), route.pushes.end(), in_x) &&
-         std::all_of(route.pulls.begin(), route.pulls.end(), in_out);
+Moves without_own(Moves moves, int64_t rank) {
+  std::erase_if(moves, [rank](const Move& move) { return move.peer == rank; });
+  return moves;
 }
 
-at::Tensor joined(const std::vector<at::Tensor>& pieces, const at::TensorOptions& options) {
-  if (pieces.empty()) return at::empty({0}, options);
-  return pieces.size() == 1 ? pieces[0] : at::cat(pieces);
-}
-
-class PackedExchange : public Transfer {
+class Exchange : public Transfer {
  public:
-  PackedExchange(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out,
-                 const KnownInputs& known)
-      : arrivals_(route, x, out, known) {
-    const auto bytes = x.options().dtype(at::kByte);
-    ByteCounts sent(static_cast<size_t>(route.size), 0);
-    ByteCounts received(static_cast<size_t>(route.size), 0);
-    outgoing_ = joined(packed(route, x, known, sent), bytes);
-    for (size_t i = 0; i < route.pulls.size(); ++i) {
-      if (!arrivals_.buffer(i).defined()) continue;
-      buffers_.push_back(bytes_of(arrivals_.buffer(i)));
-      received[static_cast<size_t>(route.pulls[i].peer)] += buffers_.back().numel();
-    }
-    const int64_t total = std::accumulate(received.begin(), received.end(), int64_t{0});
-    incoming_ = buffers_.size() == 1 ? buffers_[0] : at::empty({total}, bytes);
-    work_ = backend.alltoall_base(incoming_, outgoing_, received, sent);
-    arrivals_.land_known();
+  Exchange(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out)
+      : route_(route),
+        x_(x),
+        out_(out),
+        started_(x),
+        landings_(landings(route)),
+        reduces_(reduces(landings_, route)),
+        own_travels_(is_easier_with_own()),
+        pulls_(own_travels_ ? route.pulls : without_own(route.pulls, route.rank)) {
+    const Moves pushes = own_travels_ ? route.pushes : without_own(route.pushes, route.rank);
+    outgoing_ = lies_in_order(x, pushes) ? x : packed(x, pushes);
+    incoming_ = !reduces_ && lies_in_order(out, pulls_) ? out : at::empty({volume_of(pulls_)}, out.options());
+    at::Tensor sent = bytes_of(outgoing_);
+    at::Tensor received = bytes_of(incoming_);
+    ByteCounts sent_bytes = bytes_by_peer(route, pushes, x.element_size());
+    ByteCounts received_bytes = bytes_by_peer(route, pulls_, x.element_size());
+    work_ = backend.alltoall_base(received, sent, received_bytes, sent_bytes);
+    if (!own_travels_ && !reduces_) land_own();
   }
 
   void finish() override {
     work_->wait();
-    int64_t offset = 0;
-    for (const at::Tensor& buffer : buffers_) {
-      if (buffers_.size() > 1) buffer.copy_(incoming_.narrow(0, offset, buffer.numel()));
-      offset += buffer.numel();
+    started_.lend({x_, out_, outgoing_, incoming_});
+    if (reduces_) {
+      combine();
+    } else if (!incoming_.is_same(out_)) {
+      unpack(incoming_, pulls_, out_);
     }
-    arrivals_.land_received();
   }
 
  private:
-  static std::vector<at::Tensor> packed(const Route& route, const at::Tensor& x, const KnownInputs& known,
-                                        ByteCounts& sent) {
-    std::vector<at::Tensor> pieces;
-    if (is_known(known, route.rank)) return pieces;
-    for (const Move& push : route.pushes) {
-      if (push.peer == route.rank || push.mine.volume() == 0) continue;
-      pieces.push_back(bytes_of(view_of(x, push.mine).contiguous()));
-      sent[static_cast<size_t>(push.peer)] += pieces.back().numel();
-    }
-    return pieces;
+  // A box of this rank for itself is copied straight to its place, unless a tensor is a buffer only as a
+  // whole, or is packed and unpacked whole by one kernel each.
+  bool is_easier_with_own() const {
+    const bool can_unpack_whole = !reduces_ && split_dim(route_.pulls, route_.output_shape).has_value();
+    return lies_in_order(x_, route_.pushes) || (!reduces_ && lies_in_order(out_, route_.pulls)) ||
+           (can_unpack_whole && split_dim(route_.pushes, route_.input_shape).has_value());
   }
 
-  Arrivals arrivals_;
-  std::vector<at::Tensor> buffers_;
+  void land_own() {
+    for (const Move& pull : route_.pulls) {
+      if (pull.peer == route_.rank) view_of(out_, pull.mine).copy_(view_of(x_, pull.theirs));
+    }
+  }
+
+  void combine() {
+    const std::vector<at::Tensor> received = parts_of(incoming_, pulls_);
+    std::vector<at::Tensor> arrived;  // by pull of the route
+    size_t next = 0;
+    for (const Move& pull : route_.pulls) {
+      const bool is_here = !own_travels_ && pull.peer == route_.rank;
+      arrived.push_back(is_here ? view_of(x_, pull.theirs) : received[next++]);
+    }
+    for (const Landing& landing : landings_) {
+      std::vector<at::Tensor> addends;
+      for (const Addend& addend : landing.addends)
+        addends.push_back(view_of(arrived[static_cast<size_t>(addend.pull)], addend.from));
+      reduce_into(view_of(out_, landing.box), addends, route_.op, route_.divisor);
+    }
+  }
+
+  Route route_;
+  at::Tensor x_;
+  at::Tensor out_;
+  StartingStream started_;
+  std::vector<Landing> landings_;
+  bool reduces_;
+  bool own_travels_;
+  Moves pulls_;  // those that are received
   at::Tensor outgoing_;
   at::Tensor incoming_;
   c10::intrusive_ptr<c10d::Work> work_;
@@ -105,9 +105,8 @@ class PackedExchange : public Transfer {
 }  // namespace
 
 std::unique_ptr<Transfer> start_by_all_to_all(c10d::Backend& backend, const Route& route, const at::Tensor& x,
-                                              const at::Tensor& out, const KnownInputs& known) {
-  if (can_be_direct(route, x, out, known)) return std::make_unique<DirectExchange>(backend, route, x, out);
-  return std::make_unique<PackedExchange>(backend, route, x, out, known);
+                                              const at::Tensor& out) {
+  return std::make_unique<Exchange>(backend, route, x, out);
 }
 
 }  // namespace shardway

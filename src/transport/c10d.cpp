@@ -1,6 +1,8 @@
 #include "transport/c10d.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -89,9 +91,14 @@ class C10dTransport : public Transport {
   int64_t size() const override { return size_; }
 
   std::optional<std::string> refuses(c10::Device device) override {
-    if (serves(device.type())) return std::nullopt;
-    return "the tensor is on " + device.str() + ", for which the group's backend (" +
-           group_->getBackendName() + ") has no engine";
+    if (!serves(device.type()) || is_gloo_on_device(device.type())) {
+      return "the tensor is on " + device.str() + ", for which the group's backend (" +
+             group_->getBackendName() + ") has no engine";
+    }
+    const auto bound = group_->getBoundDeviceId();
+    const bool is_elsewhere = bound && bound->type() == device.type() && bound->index() != device.index();
+    if (device.is_cpu() || !is_elsewhere) return std::nullopt;
+    return "the tensor is on " + device.str() + ", but the group is bound to " + bound->str();
   }
 
   int64_t slot_bytes() override {
@@ -114,7 +121,7 @@ class C10dTransport : public Transport {
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known) override {
     auto backend = group_->getBackend(x.device().type());
-    if (!x.is_cpu()) return start_natively(*backend, route, x, out, known);
+    if (!x.is_cpu()) return start_natively(*backend, route, x, out);
     std::unique_ptr<Transfer> transfer;
     turns_->in_turn([&] {
       transfer = start_by_mail(std::make_shared<BackendMail>(std::move(backend)), route, x, out, known);
@@ -124,16 +131,24 @@ class C10dTransport : public Transport {
 
  private:
   at::Tensor exchanged_block(const at::Tensor& mine, int64_t row_bytes);
+  at::Tensor exchanged_on_device(const at::Tensor& mine, int64_t row_bytes);
 
   bool serves(c10::DeviceType type) const {
     const auto devices = group_->getDeviceTypes();
     return std::any_of(devices.begin(), devices.end(), [type](c10::Device d) { return d.type() == type; });
   }
 
+  // gloo calls itself an engine for CUDA tensors, but knows neither parts of several sizes nor an all-to-all
+  // of them.
+  bool is_gloo_on_device(c10::DeviceType type) const {
+    return type != c10::DeviceType::CPU && group_->getBackend(type)->getBackendName() == "gloo";
+  }
+
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::shared_ptr<Turns> turns_;
   int64_t rank_;
   int64_t size_;
+  std::optional<c10::Stream> aside_;  // for blocks on a device
 };
 
 at::Tensor C10dTransport::exchanged_block(const at::Tensor& mine, int64_t row_bytes) {
@@ -141,10 +156,20 @@ at::Tensor C10dTransport::exchanged_block(const at::Tensor& mine, int64_t row_by
     BackendMail mail(group_->getBackend(c10::DeviceType::CPU));
     return all_gather_block_by_mail(mail, mine, row_bytes);
   }
-  const auto device = group_->getDeviceTypes().front();
+  return exchanged_on_device(mine, row_bytes);
+}
+
+// On a stream of its own: the host waits for the blocks and for the group's collectives before them, not for
+// what else the caller's stream has to do.
+at::Tensor C10dTransport::exchanged_on_device(const at::Tensor& mine, int64_t row_bytes) {
+  const c10::DeviceType type = group_->getDeviceTypes().front().type();
+  const c10::impl::VirtualGuardImpl devices(type);
+  const c10::Device device = group_->getBoundDeviceId().value_or(devices.getDevice());
+  if (!aside_ || aside_->device() != device) aside_ = devices.getStreamFromGlobalPool(device);
+  const c10::StreamGuard guard(*aside_);
   at::Tensor there = at::constant_pad_nd(mine, {0, row_bytes - mine.numel()}).to(device);
   at::Tensor rows = at::empty({size_, row_bytes}, there.options());
-  group_->getBackend(device.type())->_allgather_base(rows, there)->wait();
+  group_->getBackend(type)->_allgather_base(rows, there)->wait();
   return rows.cpu();
 }
 

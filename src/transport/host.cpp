@@ -10,6 +10,7 @@
 
 #include "transport/c10d.h"
 #include "transport/exchange.h"
+#include "transport/param_comms.h"
 #include "transport/shm.h"
 
 namespace shardway {
@@ -62,22 +63,25 @@ class Hosts {
   std::unordered_map<c10d::ProcessGroup*, Entry> hosts_;
 };
 
-std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
+// Null where the backend does not tell.
+c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
   try {
-    return group.getDefaultBackend()->getBackendOptions()->timeout;
-  } catch (const std::exception&) {  // a backend that does not tell
-    return kBackendDefaultTimeout;
+    return group.getDefaultBackend()->getBackendOptions();
+  } catch (const std::exception&) {
+    return nullptr;
   }
+}
+
+std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
+  const auto options = options_of(group);
+  return options ? options->timeout : kBackendDefaultTimeout;
 }
 
 // Empty for the default group, and where the backend does not tell.
 std::vector<int64_t> global_ranks_of(c10d::ProcessGroup& group) {
-  try {
-    const auto& ranks = group.getDefaultBackend()->getBackendOptions()->global_ranks_in_group;
-    return {ranks.begin(), ranks.end()};
-  } catch (const std::exception&) {
-    return {};
-  }
+  const auto options = options_of(group);
+  if (!options) return {};
+  return {options->global_ranks_in_group.begin(), options->global_ranks_in_group.end()};
 }
 
 // torch's backend for dry runs, which says that it exchanged and did not: what it gives back is nobody's
@@ -88,6 +92,13 @@ bool is_fake(c10d::ProcessGroup& group) {
   } catch (const std::exception&) {
     return false;
   }
+}
+
+// In a dry run every rank says what this one says.
+at::Tensor repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
+  at::Tensor rows = at::zeros({ranks, row_bytes}, block.options());
+  rows.narrow(1, 0, block.numel()).copy_(block);
+  return rows;
 }
 
 // Of a backend that has one; the backend itself may be wrapped, as it is under
@@ -114,6 +125,7 @@ class HostTransport : public Transport {
 
   std::vector<int64_t> global_ranks() override { return global_ranks_of(*group_); }
   std::chrono::milliseconds timeout() override { return timeout_of(*group_); }
+  GroupLabel label() const { return {.name = group_->getGroupName(), .description = group_->getGroupDesc()}; }
 
   std::optional<std::string> refuses(c10::Device device) override {
     auto why = c10d().refuses(device);
@@ -121,7 +133,11 @@ class HostTransport : public Transport {
   }
 
   int64_t slot_bytes() override { return of_cpu().slot_bytes(); }
-  bool compares_every_call() override { return of_cpu().compares_every_call(); }
+
+  bool compares_every_call(const at::Tensor& x) override {
+    return (is_for_engine(x) ? c10d() : of_cpu()).compares_every_call(x);
+  }
+
   bool has_thread() override { return of_cpu().has_thread(); }
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return of_cpu().post(std::move(call)); }
@@ -131,7 +147,9 @@ class HostTransport : public Transport {
   }
 
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    return of_cpu().all_gather_block(mine, row_bytes);
+    Transport& used = of_cpu();
+    const bool is_dry = &used == c10d_.get() && is_fake(*group_);
+    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes);
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
@@ -153,6 +171,13 @@ class HostTransport : public Transport {
       host_->is_decided = true;
     }
     return host_->shm.get();
+  }
+
+  // Whether a call of such a tensor is the engine's own affair; of no tensor, whether the engine has none for
+  // the CPU.
+  bool is_for_engine(const at::Tensor& x) {
+    if (!x.defined()) return c10d().refuses(c10::Device(c10::kCPU)).has_value();
+    return !x.is_cpu() && !c10d().refuses(x.device());
   }
 
   Transport& of_cpu() {
@@ -183,6 +208,11 @@ std::shared_ptr<Transport> HostTransport::decide() {
 }
 
 }  // namespace
+
+GroupLabel label_of(const Transport& transport) {
+  const auto* host = dynamic_cast<const HostTransport*>(&transport);
+  return host != nullptr ? host->label() : GroupLabel{};
+}
 
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {
   return std::make_shared<HostTransport>(std::move(group));

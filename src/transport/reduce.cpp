@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 #include <type_traits>
 
 namespace shardway {
@@ -127,12 +129,45 @@ at::Tensor combine_on_device(const at::Tensor& a, const at::Tensor& b, Op op) {
   }
 }
 
+at::Tensor combined_on_device(const std::vector<at::Tensor>& addends, Op op) {
+  at::Tensor sum = addends[0];
+  for (size_t i = 1; i < addends.size(); ++i) sum = combine_on_device(sum, addends[i], op);
+  return sum;
+}
+
+std::optional<at::ScalarType> signed_twin(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kUInt16:
+      return at::kShort;
+    case at::kUInt32:
+      return at::kInt;
+    case at::kUInt64:
+      return at::kLong;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Kernels of a device hardly know these dtypes. The signed one of the same width has the same sums and
+// products, and once the highest bit is flipped the same order.
+void reduce_as_signed(const at::Tensor& out, const std::vector<at::Tensor>& addends, Op op,
+                      at::ScalarType twin) {
+  const int64_t highest_bit = std::numeric_limits<int64_t>::min() >> (64 - 8 * out.element_size());
+  const bool compares = op == Op::min || op == Op::max;
+  const auto flipped = [&](const at::Tensor& t) { return compares ? at::bitwise_xor(t, highest_bit) : t; };
+  std::vector<at::Tensor> as_signed;
+  as_signed.reserve(addends.size());
+  for (const at::Tensor& addend : addends) as_signed.push_back(flipped(addend.view(twin)));
+  out.view(twin).copy_(flipped(combined_on_device(as_signed, op)));
+}
+
 void reduce_on_device(const at::Tensor& out, const std::vector<at::Tensor>& addends, Op op, int64_t divisor) {
   const auto dtype = out.scalar_type();
+  if (const auto twin = signed_twin(dtype)) return reduce_as_signed(out, addends, op, *twin);
   const bool is_half = dtype == at::kHalf || dtype == at::kBFloat16;
-  const auto wide = [&](const at::Tensor& t) { return is_half ? t.to(at::kFloat) : t; };
-  at::Tensor sum = wide(addends[0]);
-  for (size_t i = 1; i < addends.size(); ++i) sum = combine_on_device(sum, wide(addends[i]), op);
+  std::vector<at::Tensor> wide = addends;  // a wide first addend makes a wide sum
+  if (is_half) wide[0] = wide[0].to(at::kFloat);
+  at::Tensor sum = combined_on_device(wide, op);
   if (divisor != 1) sum = at::div(sum, divisor);
   out.copy_(sum);
 }

@@ -62,8 +62,9 @@ class Transport {
   // Local, the same on every rank: how large a payload is worth sending in a block.
   virtual int64_t slot_bytes() = 0;
 
-  // Local, the same on every rank: a block costs so little that every call exchanges one.
-  virtual bool compares_every_call() { return false; }
+  // Local, the same on every rank: a block costs so little that every call of such a tensor exchanges one.
+  // `x` is undefined where a rank has none to show.
+  virtual bool compares_every_call(const at::Tensor& /*x*/) { return false; }
 
   // Local, the same on every rank: a transfer makes no way of its own, so that a call which is to must be
   // posted.

@@ -46,7 +46,9 @@ std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_re
   Route combination = reduce_scatter_route(shares, all_reduce.rank, all_reduce.op);
   combination.divisor = all_reduce.divisor;
   transport.start(combination, x.reshape({-1}), share, {})->finish();
-  const Route collection = without_own_moves(all_gather_route(shares, all_reduce.rank));
+  Route collection = all_gather_route(shares, all_reduce.rank);
+  // A device's engine gathers in place.
+  if (x.is_cpu()) collection = without_own_moves(std::move(collection));
   return std::make_unique<Collection>(transport.start(collection, share, elements, {}), landed, out);
 }
 

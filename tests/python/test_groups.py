@@ -101,18 +101,31 @@ def test_a_group_made_anew_under_the_same_name_is_not_mistaken_for_the_old_one(r
     assert len(names) == 1
 
 
-FAKE_GROUP = """
+DRY_RUN = """
 import torch, torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 import shardway as sw
 
 dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=4)
-gathered, sizes = sw.all_gather_v(torch.ones(2, 3), sizes=[1, 2, 3, 4])
+x = torch.ones(2, 3)
+gathered, sizes = sw.all_gather_v(x, sizes=[1, 2, 3, 4])
 print(tuple(gathered.shape), sizes)
+gathered, sizes = sw.all_gather_v(x)
+print(tuple(gathered.shape), sizes)
+print(*(tuple(y.shape) for y in (sw.all_reduce(x), sw.broadcast(x, 3), sw.scatter_v(x, 1, sizes=[1, 0, 1, 0]))))
+try:
+    sw.scatter_v(None, 3, 1)
+except ValueError as error:
+    print(error)
 """
 
 
-def test_a_group_that_exchanges_nothing_is_not_asked_for_shared_memory():
-    done = subprocess.run([sys.executable, "-c", FAKE_GROUP], capture_output=True, text=True, timeout=60)
+def test_in_a_dry_run_every_rank_is_taken_to_say_what_this_one_says():
+    done = subprocess.run([sys.executable, "-c", DRY_RUN], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "(10, 3) (1, 2, 3, 4)\n"
+    assert done.stdout.splitlines() == [
+        "(10, 3) (1, 2, 3, 4)",
+        "(8, 3) (2, 2, 2, 2)",
+        "(2, 3) (2, 3) (0, 3)",
+        "scatter_v: x is None, but this rank is src (rank 3)",
+    ]

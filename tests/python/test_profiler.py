@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from pathlib import Path
+
 import torch
+import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 import shardway as sw
@@ -64,3 +69,82 @@ def test_a_profile_names_the_gradient_and_the_operators_once(rank, size):
     group = torch.distributed.group.WORLD.group_name
     called = recorded(lambda: torch.ops.shardway.all_gather_v(x.detach(), [1, 2], 0, "sum", group))
     assert [name for name, *_ in called] == ["shardway::all_gather_v"]
+
+
+def comms_of(body):
+    """What a profile tells of each exchange, in order."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as found:
+        body()
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        found.export_chrome_trace(file.name)
+        events = json.loads(Path(file.name).read_text())["traceEvents"]
+    named = [event for event in events if event.get("name") == "record_param_comms"]
+    return [event["args"] for event in sorted(named, key=lambda event: event["ts"])]
+
+
+def summary(args):
+    return (
+        args["Collective name"],
+        args["In msg nelems"],
+        args["Out msg nelems"],
+        args["In split size"],
+        args["Out split size"],
+    )
+
+
+@ranks(2)
+def test_a_profile_tells_each_exchange_as_torchs_own(rank, size):
+    mine, whole = torch.ones(rank + 1, 4, requires_grad=True), torch.ones(3, 4)
+
+    def every_call():
+        gathered, _ = sw.all_gather_v(mine)
+        gathered.sum().backward()
+        sw.reduce_scatter_v(whole, (1, 2))
+        sw.all_to_all_v(whole, (1, 2))
+        sw.all_reduce(whole)
+        sw.broadcast(whole, 1)
+        sw.gather_v(mine.detach(), 0)
+        sw.scatter_v(whole, 0, sizes=(1, 2))
+
+    told = comms_of(every_call)
+    own, n = 4 * (rank + 1), 4 * 2 * (rank + 1)
+    assert [summary(args) for args in told] == [
+        ("all_gather_v", own, 12, "[]", "[4, 8]"),
+        ("all_gather_v_backward", 12, own, "[4, 8]", "[]"),
+        ("reduce_scatter_v", 12, own, "[4, 8]", "[]"),
+        ("all_to_all_v", 12, n, "[4, 8]", f"[{own}, {own}]"),
+        ("all_reduce", 12, 12, "[]", "[]"),
+        ("broadcast", 12, 12, "[]", "[0, 12]"),
+        ("gather_v", own, 12 if rank == 0 else 0, f"[{own}, 0]", "[4, 8]" if rank == 0 else "[0, 0]"),
+        ("scatter_v", 12 if rank == 0 else 0, own, "[4, 8]" if rank == 0 else "[0, 0]", f"[{own}, 0]"),
+    ]
+    for args in told:
+        assert args["dtype"] == "Float" and args["Group size"] == size
+        assert args["Process Group Name"] == dist.group.WORLD.group_name
+        assert args["Process Group Description"] == "default_pg"
+
+
+@ranks(2, backend="shardway")
+def test_a_profile_tells_each_call_of_the_backend(rank, size):
+    x, both = torch.ones(3, 2, dtype=torch.int64), torch.empty(6, 2, dtype=torch.int64)
+
+    def every_call():
+        dist.all_reduce(x)
+        dist.all_gather_into_tensor(both, x)
+        dist.all_to_all_single(both, both, [3, 3], [3, 3])
+        dist.barrier()
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            dist.recv(x, 0)
+
+    told = comms_of(every_call)
+    assert [summary(args) for args in told] == [
+        ("all_reduce", 6, 6, "[]", "[]"),
+        ("_all_gather_base", 6, 12, "[]", "[]"),
+        ("all_to_all", 12, 12, "[3, 3]", "[3, 3]"),
+        ("barrier", 0, 0, "[]", "[]"),
+        ("send" if rank == 0 else "recv", 6, 6, "[]", "[]"),
+    ]
+    assert [args["Process Group Name"] for args in told] == [dist.group.WORLD.group_name] * 5
+    assert told[0]["dtype"] == "Long"

@@ -43,7 +43,7 @@ class Draw:
     def tensor(self, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
         shape = tuple(shape)
         if dtype.is_complex:
-            part = torch.float32 if dtype == torch.complex64 else torch.float64
+            part = {torch.complex32: torch.float16, torch.complex64: torch.float32}.get(dtype, torch.float64)
             return torch.complex(self.tensor(shape, part), self.tensor(shape, part))
         if dtype.is_floating_point:
             return torch.randn(shape, dtype=torch.float64, generator=self.generator).to(dtype)

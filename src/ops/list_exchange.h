@@ -1,0 +1,29 @@
+// What each rank has of a list for the others, sent as one run of bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ops/launch.h"
+#include "ops/listing.h"
+#include "ops/parcel.h"
+#include "shardway/collectives.h"
+
+namespace shardway {
+
+// What the ranks know of one another's lists: what the listings say, or all that the caller has told each,
+// and then no listing travels.
+enum class Told : uint8_t { by_listing, by_caller };
+
+// The same on every rank. On a device, to hear of the others the host would have to wait.
+Told told_by(const std::vector<at::Tensor>& xs, bool sizes_given, const Group& group);
+
+// Collective. Where a listing travels its problem does; otherwise it is thrown here, as a c10::ValueError.
+Async<Ragged> start_exchange(const Listing& listing, const std::vector<at::Tensor>& xs, const Group& group,
+                             Told told, Progress progress);
+
+// What came; see opened in parcel.h.
+std::vector<Opened> opened(const Ragged& parcels, const Listing& own, Told told);
+
+}  // namespace shardway

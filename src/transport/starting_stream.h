@@ -1,0 +1,23 @@
+// The stream on which a transfer of device tensors was started.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+
+#include <initializer_list>
+
+namespace shardway {
+
+class StartingStream {
+ public:
+  explicit StartingStream(const at::Tensor& t);  // the current one of the tensor's device
+
+  // Where the current stream is another by now: keeps the memory of these tensors from being used anew before
+  // that stream is done with them. Tensors that are not defined are passed over.
+  void lend(std::initializer_list<at::Tensor> tensors) const;
+
+ private:
+  c10::Stream stream_;
+};
+
+}  // namespace shardway
