@@ -50,8 +50,8 @@ Ranks run as torchrun starts them. Where they have no more than a core each, glo
 figures steadier, when they are pinned to a core and scheduled as SCHED_BATCH (bench/forked_ranks.py says why):
 --settled does that.
 
-In C++: shardway's calls on plain memory, the backend's on tensors, Open MPI's and MPICH's as they are shipped and with a
-malloc that gives nothing back, each at two buffer offsets. They take turns as in bench/shm.py, pinned alike.
+In C++: shardway's calls on plain memory, the backend's on tensors, Open MPI's and MPICH's as they are shipped and with
+a malloc that gives nothing back, each at two buffer offsets. They take turns as in bench/shm.py, pinned alike.
 
 Leaves build/bench/backend.json. Exits 1 when a claim is missed.
 """
@@ -96,9 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     _print_tables(findings)
     backend_programs.print_tables(in_cpp)
     claims = claims_of(findings.rows) + backend_programs.claims_of(in_cpp)
-    path = write_json(
-        options.output / "backend.json", [*findings.rows, *in_cpp], claims, FIELDS, notes=findings.notes
-    )
+    path = write_json(options.output / "backend.json", [*findings.rows, *in_cpp], claims, FIELDS, notes=findings.notes)
     print(f"\n{path}\n{time.monotonic() - began:.0f} s")
     return print_claims(claims)
 

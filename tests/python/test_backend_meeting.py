@@ -62,7 +62,7 @@ def test_timeouts_are_those_that_were_asked_for(tmp_path: Path) -> None:
         late = dist.new_group(timeout=HALF_A_SECOND)
         start = time.monotonic()
         if rank == 0:
-            with pytest.raises(dist.DistBackendError, match="rank 1 could not be reached: .* timeout of 500 ms"):
+            with pytest.raises(dist.DistBackendError, match=r"rank 1 could not be reached: .* timeout of 500 ms"):
                 dist.barrier(late)
             assert 0.4 < time.monotonic() - start < 5
         t = torch.ones(1)
