@@ -166,7 +166,7 @@ Decoded decoded(const at::Tensor& bytes, int64_t rank) {
   constexpr int64_t kStart = 2 * sizeof(int64_t);
   Reader start(bytes.narrow(0, 0, std::min(bytes.numel(), kStart)).cpu(), rank);
   start.check(start.number() == kMagic);
-  Decoded result{.bytes = start.number()};
+  Decoded result{.listing = {}, .bytes = start.number()};
   start.check(result.bytes >= kStart && result.bytes <= bytes.numel());
 
   Reader reader(bytes.narrow(0, kStart, result.bytes - kStart).cpu(), rank);
