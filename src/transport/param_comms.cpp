@@ -6,6 +6,8 @@
 #include <numeric>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 namespace shardway {
 namespace {
@@ -43,6 +45,20 @@ Progression progression_of(const std::vector<int64_t>& ranks) {
   return {.start = start, .stride = ranks.size() > 1 ? static_cast<int>(ranks[1]) - start : 1};
 }
 
+// Older releases of torch know neither whether a call is asynchronous nor its number.
+template <class Info, class... Facts>
+std::shared_ptr<Info> info_of(bool is_async, Facts&&... facts) {
+  if constexpr (std::is_constructible_v<Info, Facts..., bool>) {
+    return std::make_shared<Info>(std::forward<Facts>(facts)..., is_async);
+  } else {
+    return std::make_shared<Info>(std::forward<Facts>(facts)...);
+  }
+}
+template <class Info, class Sequence>
+void number(const std::shared_ptr<Info>& info, const Sequence& sequence) {
+  if constexpr (requires { maybeSetSequenceInfo(info, sequence); }) maybeSetSequenceInfo(info, sequence);
+}
+
 }  // namespace
 
 CommsFacts facts_of(const char* name, const Route& route, const at::Tensor& x, const at::Tensor& out,
@@ -64,10 +80,11 @@ void ParamComms::begin(const CommsFacts& facts) {
   const auto [start, stride] = progression_of(facts.global_ranks);
   const auto rank = static_cast<int>(facts.rank);
   const auto size = static_cast<int>(facts.size);
-  const auto info = std::make_shared<torch::ParamCommsDebugInfo>(
-      label, rank, std::string(facts.name), elements_of(facts.inputs), elements_of(facts.outputs),
-      dtype_of(facts), facts.input_splits, facts.output_splits, start, stride, size, facts.is_async);
-  torch::maybeSetSequenceInfo(info, sequence);
+  const auto info = info_of<torch::ParamCommsDebugInfo>(facts.is_async, label, rank, std::string(facts.name),
+                                                        elements_of(facts.inputs), elements_of(facts.outputs),
+                                                        dtype_of(facts), facts.input_splits,
+                                                        facts.output_splits, start, stride, size);
+  number(info, sequence);
   info_.emplace(c10::DebugInfoKind::PARAM_COMMS_INFO, info);
   if (!event_.needsInputs()) {
     event_.before(at::kParamCommsCallName);
