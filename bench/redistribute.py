@@ -100,12 +100,14 @@ def main(arguments: list[str] | None = None) -> int:
     for ranks in all_ranks:
         print(f"\n{ranks} ranks")
         findings.add(run_ranks(ranks, _measure, Meeting(ranks), shapes, effort, timeout_s=3600.0)[0])
+    on_meshes: list[Peak] = []
     for what in (SWAPPED, TURNED):
         ranks = sw.Mesh(what[1]).size()
-        findings.peaks += run_ranks(ranks, _measure_memory, Meeting(ranks), what, timeout_s=300.0)[0]
+        on_meshes += run_ranks(ranks, _measure_memory, Meeting(ranks), what, timeout_s=300.0)[0]
+    findings.peaks += on_meshes
 
     _print_tables(findings)
-    claims = claims_of(findings.rows, findings.peaks)
+    claims = claims_of(findings.rows, on_meshes)
     json_path = write_json(
         options.output / "redistribute.json",
         findings.rows,

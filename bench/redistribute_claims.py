@@ -55,7 +55,8 @@ class Ratio:
         return f"{self.times:.2f} times at {self.row.op} of {rows}x{columns}, {self.row.ranks} ranks"
 
 
-def claims_of(rows: Sequence[Row], peaks: Sequence[Peak]) -> list[Claim]:
+def claims_of(rows: Sequence[Row], on_meshes: Sequence[Peak]) -> list[Claim]:
+    """Of 2 ranks, where each has a core; of memory, on meshes of several dims."""
     at_two = [row for row in rows if row.ranks == RANKS]
     faster = _ratios(at_two, PEER, OURS)
     claims = [
@@ -64,8 +65,8 @@ def claims_of(rows: Sequence[Row], peaks: Sequence[Peak]) -> list[Claim]:
         _at_least(10, faster, "64x64", _small, SHARD_TO_SHARD, SCATTER_SUM, GATHER, SUM),
         _at_least(1, faster, "every size", lambda row: True, SLICE),
         _near_copy(_ratios(at_two, SHARED, COPY)),
-        *_on_gloo(_ratios(rows, PEER, ON_GLOO)),
-        *(_in_bounds(peak) for peak in peaks if peak.op.count("S") > 2),
+        *_on_gloo(_ratios(at_two, PEER, ON_GLOO)),
+        *(_in_bounds(peak) for peak in on_meshes),
     ]
     return [claim for claim in claims if claim is not None]
 
