@@ -8,6 +8,7 @@
 #include "shm/copy.h"
 #include "shm/header.h"
 #include "shm/lines.h"
+#include "shm/streams.h"
 
 namespace shardway::shm {
 namespace {
@@ -191,7 +192,7 @@ void AllReduceCall::put(int64_t piece) {
   copy_bytes(waiting_.own().slot(rank, number), asked_.input + piece * piece_bytes_, bytes_in(piece));
   // Release: pairs with the acquire in in_slot; the slot is filled.
   filled.store(number + 1, std::memory_order_release);
-  ring(piece + 1 == pieces_);
+  ring_after_piece(waiting_, piece + 1 == pieces_);
 }
 
 const std::byte* AllReduceCall::in_slot(int64_t peer) {
@@ -241,15 +242,7 @@ void AllReduceCall::give_back(int64_t piece) {
     // Release: pairs with the acquire in put.
     taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  if (has_slots) ring(piece + 1 == pieces_);
-}
-
-void AllReduceCall::ring(bool is_last) const {
-  if (is_last) {
-    waiting_.ring();
-  } else {
-    waiting_.ring_in_passing();
-  }
+  if (has_slots) ring_after_piece(waiting_, piece + 1 == pieces_);
 }
 
 void AllReduceCall::leave() {

@@ -48,7 +48,6 @@ class AllReduceCall {
   void reduce_to_memory(std::byte* to, int64_t bytes) const;
   const std::byte* in_slot(int64_t peer);
   void give_back(int64_t piece);
-  void ring(bool is_last) const;
   void leave();
   int64_t bytes_in(int64_t piece) const;
 

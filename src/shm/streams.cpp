@@ -36,15 +36,15 @@ std::atomic<uint64_t>& taken_by(const Board& board, bool for_all, int64_t writer
   return for_all ? board.pair(writer).taken_of_all : board.pair(writer).taken;
 }
 
-void ring(const Waiting& waiting, bool is_last) {
+}  // namespace
+
+void ring_after_piece(const Waiting& waiting, bool is_last) {
   if (is_last) {
     waiting.ring();
   } else {
     waiting.ring_in_passing();
   }
 }
-
-}  // namespace
 
 Cursor::Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes)
     : extents_(std::move(extents)), element_bytes_(element_bytes), slot_bytes_(slot_bytes) {
@@ -114,7 +114,7 @@ void Outgoing::put() {
   // Release: pairs with the acquire in Incoming::is_available; the slot is filled.
   filled_.store(filled + 1, std::memory_order_release);
   cursor_.advance();
-  ring(waiting_, is_done());
+  ring_after_piece(waiting_, is_done());
 }
 
 Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents,
@@ -179,7 +179,7 @@ void Incoming::done() {
   // Release: pairs with the acquire in Outgoing::holds_up; the slot has been read.
   taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   cursor_.advance();
-  ring(waiting_, is_done());
+  ring_after_piece(waiting_, is_done());
 }
 
 }  // namespace shardway::shm

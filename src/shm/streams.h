@@ -14,6 +14,9 @@
 
 namespace shardway::shm {
 
+// After a slot was filled or emptied: only the last of a collective's must be heard at once.
+void ring_after_piece(const Waiting& waiting, bool is_last);
+
 // A box in memory: of the input, of the output, or of a buffer aside.
 struct Place {
   std::byte* data = nullptr;
