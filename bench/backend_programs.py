@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.peak_memory import available_bytes
-from bench.report import Claim, Progress, bytes_text, geometric_mean, print_table, us_text
+from bench.report import Claim, Progress, bytes_text, geometric_mean, print_table
 from bench.shm_contenders import MPI_CONTENDERS, MPICH, OPEN_MPI, OUT, Contender, is_mpi
-from bench.shm_rows import KIB, Case, Contest, ShmRow, rank_programs
+from bench.shm_rows import KIB, Case, Contest, ShmRow, best_by_kind, rank_programs, summary_of
 from bench.timing import BUSY_CORES
 
 ALL_REDUCE, BROADCAST, BARRIER = OPS = ("all_reduce", "broadcast", "barrier")
@@ -35,19 +35,10 @@ def measure(ranks: int, sizes: Sequence[int], seconds: float, notes: list[str]) 
                 continue
             found, busy = contest.measure(case, CONTENDERS)
             rows += found
-            progress.finished(what + "  " + ", ".join(f"{name} {us_text(us)}" for name, us in _best(found).items()))
+            progress.finished(f"{what}  {summary_of(found)}")
             if busy > BUSY_CORES:
                 notes.append(f"{ranks} ranks, C++, {what}: others kept {busy:.1f} cores busy")
     return rows
-
-
-def _best(rows: Sequence[ShmRow]) -> dict[str, float]:
-    """The time of each kind of contender, whatever its settings."""
-    best: dict[str, float] = {}
-    for row in rows:
-        kind = next((mpi for mpi in (OPEN_MPI, MPICH) if row.contender.startswith(mpi)), row.contender)
-        best[kind] = min(row.us, best.get(kind, row.us))
-    return best
 
 
 def _times_faster(rows: Sequence[ShmRow], op: str, ranks: int, ours: str) -> dict[int, float]:
@@ -88,7 +79,7 @@ def print_tables(rows: Sequence[ShmRow]) -> None:
         print(f"\n{ranks} ranks, C++: time of a call in µs; MPI at its best")
         lines = []
         for op, size in dict.fromkeys((row.op, row.bytes) for row in rows if row.ranks == ranks):
-            best = _best([row for row in rows if (row.op, row.ranks, row.bytes) == (op, ranks, size)])
+            best = best_by_kind([row for row in rows if (row.op, row.ranks, row.bytes) == (op, ranks, size)])
             times = [f"{best[kind]:.1f}" if kind in best else "-" for kind in kinds]
             faster = _times_faster(rows, op, ranks, SPANS).get(size)
             lines.append([f"{bytes_text(size)} {op}", *times, f"{faster:.1f}" if faster else "-"])

@@ -17,7 +17,6 @@ from bench.report import (
     bytes_text,
     print_claims,
     print_table,
-    us_text,
     write_json,
 )
 from bench.shm_claims import Figures, Place, claims
@@ -36,7 +35,20 @@ from bench.shm_contenders import (
     Contender,
 )
 from bench.shm_python import python_claims, python_rows
-from bench.shm_rows import HOPELESS_TIMES, KIB, MIB, OPS, SHAPES, SIZES, Case, Contest, ShmRow, rank_programs
+from bench.shm_rows import (
+    HOPELESS_TIMES,
+    KIB,
+    MIB,
+    OPS,
+    SHAPES,
+    SIZES,
+    Case,
+    Contest,
+    ShmRow,
+    best_by_kind,
+    rank_programs,
+    summary_of,
+)
 from bench.timing import BUSY_CORES, Effort
 
 PLOTTED_SHAPE = "1:3:5"
@@ -134,7 +146,7 @@ def _measure_ranks(cases: list[Case], seconds: float, remarks: list[str]) -> lis
             progress.starting(what)
             found, busy = contest.measure(case, _taking_part(case))
             rows += found
-            progress.finished(f"{what}  {_summary(found)}")
+            progress.finished(f"{what}  {summary_of(found)}")
             if busy > BUSY_CORES:
                 remarks.append(f"Disturbed: {case.ranks} ranks, {what}: others kept {busy:.1f} cores busy")
     return rows
@@ -142,20 +154,6 @@ def _measure_ranks(cases: list[Case], seconds: float, remarks: list[str]) -> lis
 
 def _taking_part(case: Case) -> list[Contender]:
     return [contender for contender in CONTENDERS if case.output in contender.policies]
-
-
-def _best(rows: list[ShmRow]) -> dict[str, float]:
-    """The time of each kind of contender at its best."""
-    best: dict[str, float] = {}
-    for row in rows:
-        kind = next((mpi for mpi in (OPEN_MPI, MPICH) if row.contender.startswith(mpi)), row.contender)
-        kind = "plain copy" if kind in COPIES else kind
-        best[kind] = min(row.us, best.get(kind, row.us))
-    return best
-
-
-def _summary(rows: list[ShmRow]) -> str:
-    return ", ".join(f"{name} {us_text(us)}" for name, us in _best(rows).items())
 
 
 KINDS = ("plain copy", PULLS, OURS_SHARED, OURS, TENSORS_SHARED, TENSORS, OPEN_MPI, MPICH)
@@ -170,7 +168,7 @@ def _print_tables(rows: list[ShmRow]) -> None:
         lines = []
         for place in places:
             here = [row for row in wanted if (row.shape, row.bytes) == (place.shape, place.bytes)]
-            best = _best(here)
+            best = best_by_kind(here)
             times = [f"{best[kind]:.1f}" if kind in best else "-" for kind in KINDS]
             faults = [str(row.faults) for row in here if row.contender == TENSORS]
             lines.append([place.shape, bytes_text(place.bytes), *times, *(faults or ["-"])])

@@ -6,13 +6,14 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.other_programs import OtherPrograms, used_by_family_s
 from bench.rank_programs import Call, RankProgram
-from bench.shm_contenders import PROGRAMS, Contender
+from bench.report import us_text
+from bench.shm_contenders import COPIES, MPICH, OPEN_MPI, PROGRAMS, Contender
 from bench.timing import AGAIN_BELOW_S, BUSY_CORES, Timing
 
 FLOAT_BYTES = 4
@@ -167,3 +168,17 @@ def _row(case: Case, name: str, calls: list[Call]) -> ShmRow:
     faults = sorted(call.faults for call in calls)[len(calls) // 2]
     us, spread = round(timing.us, 3), round(timing.spread, 3)
     return ShmRow(case.op, name, case.ranks, case.shape, case.mean_bytes, us, spread, len(calls), case.output, faults)
+
+
+def best_by_kind(rows: Sequence[ShmRow]) -> dict[str, float]:
+    """The time of each kind of contender at its best."""
+    best: dict[str, float] = {}
+    for row in rows:
+        kind = next((mpi for mpi in (OPEN_MPI, MPICH) if row.contender.startswith(mpi)), row.contender)
+        kind = "plain copy" if kind in COPIES else kind
+        best[kind] = min(row.us, best.get(kind, row.us))
+    return best
+
+
+def summary_of(rows: Sequence[ShmRow]) -> str:
+    return ", ".join(f"{name} {us_text(us)}" for name, us in best_by_kind(rows).items())
