@@ -11,19 +11,10 @@ import torch.distributed as dist
 
 import shardway as sw
 from tests.support.dense import memory_forms
-from tests.support.mesh_reference import Layouts, same_bits
+from tests.support.mesh_reference import Layouts, check, same_bits
 from tests.support.ranks import ranks
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["shm", "c10d"])
-
-
-def check(pair, result, rank, what=""):
-    wanted = pair.output(rank)
-    assert result.layout == pair.after
-    if wanted is None:
-        assert result.local is None, f"{pair} {what}"
-    else:
-        assert same_bits(result.local, wanted), f"{pair} {what}\n{result.local}\n{wanted}"
 
 
 @TRANSPORTS

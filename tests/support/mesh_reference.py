@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -75,6 +75,18 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return torch.equal(a.view(torch.uint8), b.view(torch.uint8)) if a.dtype in FLOAT8 else torch.equal(a, b)
+
+
+def check(
+    pair: Pair, result: sw.MeshTensor, rank: int, what: str = "", on_cpu: Callable[[Tensor], Tensor] = lambda t: t
+) -> None:
+    """That `result` is what the pair's tensor is on this rank afterwards, bit by bit."""
+    wanted = pair.output(rank)
+    assert result.layout == pair.after
+    if wanted is None:
+        assert result.local is None, f"{pair} {what}"
+    else:
+        assert same_bits(on_cpu(result.local), wanted), f"{pair} {what}\n{result.local}\n{wanted}"
 
 
 @dataclass
