@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <unordered_map>
 
@@ -92,7 +93,9 @@ std::shared_ptr<const Way> make_way(const std::shared_ptr<const Plan>& plan, con
 
 std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan,
                                      const MeshTensor::Place& place) {
-  const int64_t whole_up_to_bytes = place.group.transport().slot_bytes();
+  Transport& transport = place.group.transport();
+  const int64_t whole_up_to_bytes =
+      transport.combines_whole() ? std::numeric_limits<int64_t>::max() : transport.slot_bytes();
   const Key key{plan.get(), place.group.rank(), whole_up_to_bytes, place.ranks.numbers()};
   if (auto found = Ways::instance().find(key)) return found;
   auto made = make_way(plan, place, whole_up_to_bytes);

@@ -195,6 +195,7 @@ Layout Layout::with(Mesh mesh, std::vector<Placement> placements, ShardOrder ord
 }
 
 bool Layout::operator==(const Layout& other) const {
+  if (this == &other) return true;
   return hash_ == other.hash_ && dtype_ == other.dtype_ && shape_ == other.shape_ && mesh_ == other.mesh_ &&
          placements_ == other.placements_ && order_ == other.order_;
 }

@@ -30,6 +30,20 @@ bool is_local(const Layout& from, const Layout& to, const Passage& passage) {
   return true;
 }
 
+// The layout once the addends are combined where they lie.
+Layout combined_in_place(const Layout& from, const Passage& passage) {
+  std::vector<Placement> placements = from.placements();
+  for (const int64_t dim : passage.resolved) placements[static_cast<size_t>(dim)] = replicate();
+  return from.with(placements, from.order());
+}
+
+// Whether each rank of the group has an addend of the whole tensor, and is to have their combination.
+bool is_all_reduce_of_group(const Step& step, const Passage& passage, const GroupRanks& ranks) {
+  int64_t members = 1;
+  for (const int64_t dim : passage.resolved) members *= step.from.mesh().size(dim);
+  return passage.is_same_mesh && members == ranks.size() && combined_in_place(step.from, passage) == step.to;
+}
+
 bool is_replicated(const Layout& layout) {
   return std::all_of(layout.placements().begin(), layout.placements().end(),
                      [](const Placement& placement) { return placement.is_replicate(); });
@@ -72,6 +86,11 @@ std::optional<Split> split_in_rank_order(const Layout& layout) {
 // The layouts alone decide, so that every rank comes to the same answer.
 std::optional<Route> collective_of(const Step& step, const Passage& passage, const GroupRanks& ranks,
                                    int64_t rank) {
+  if (is_all_reduce_of_group(step, passage, ranks)) {
+    Route route = all_reduce_route(step.from.shape(), rank, ranks.size(), passage.op);
+    route.divisor = passage.divisor;
+    return route;
+  }
   if (!passage.is_same_mesh || !is_whole_group(step.from.mesh(), ranks)) return std::nullopt;
   if (is_replicated(step.to) && passage.resolved.empty()) {
     if (const auto split = split_in_rank_order(step.from)) return all_gather_route(*split, rank);
@@ -188,15 +207,8 @@ int64_t largest_box_bytes(const Layout& layout) {
   return volume * item_bytes(layout.dtype());
 }
 
-// The layout once the addends are combined where they lie.
-Layout combined_in_place(const Layout& from, const Passage& passage) {
-  std::vector<Placement> placements = from.placements();
-  for (const int64_t dim : passage.resolved) placements[static_cast<size_t>(dim)] = replicate();
-  return from.with(placements, from.order());
-}
-
 // Between two ranks an exchange sends no more than an all_reduce, but each combines all. From about here on
-// that costs more than a second meeting (docs/decisions/0008).
+// that costs more than a second meeting, unless the engine does it in one pass (docs/decisions/0008).
 constexpr int64_t kCombinedWholeBytes = 256 << 10;
 
 bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_up_to_bytes) {
@@ -204,7 +216,8 @@ bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_
   const bool is_in_place = !passage.resolved.empty() && combined_in_place(step.from, passage) == step.to;
   if (is_all_reduce && !is_in_place) refuse(step, "it does more than combine addends where they lie");
   if (!is_in_place || step.from.ndim() == 0) return false;
-  const int64_t one_route_up_to = is_all_reduce ? whole_up_to_bytes : kCombinedWholeBytes;
+  const int64_t one_route_up_to =
+      is_all_reduce ? whole_up_to_bytes : std::max(whole_up_to_bytes, kCombinedWholeBytes);
   return largest_box_bytes(step.from) > one_route_up_to;
 }
 

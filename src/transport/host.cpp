@@ -146,6 +146,8 @@ class HostTransport : public Transport {
     return (x.is_cpu() ? of_cpu() : c10d()).has_own(route, x);
   }
 
+  bool combines_whole() override { return of_cpu().combines_whole(); }
+
   at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
     Transport& used = of_cpu();
     const bool is_dry = &used == c10d_.get() && is_fake(*group_);

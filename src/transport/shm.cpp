@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "shm/thresholds.h"
 #include "transport/shm_engine.h"
 
 namespace shardway {
@@ -29,6 +30,11 @@ class ShmTransport : public Transport {
   int64_t slot_bytes() override { return ShmEngine::slot_bytes(); }
   bool compares_every_call(const at::Tensor& /*x*/) override { return true; }
   bool has_thread() override { return true; }
+
+  bool has_own(const Route& route, const at::Tensor& /*x*/) override {
+    return route.pattern == Pattern::all_reduce;
+  }
+  bool combines_whole() override { return size_ <= shm::kRanksOfPasses; }
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_->post(std::move(call)); }
 

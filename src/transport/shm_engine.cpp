@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include "shm/all_reduce.h"
 #include "shm/execution.h"
 #include "transport/shm_errors.h"
 #include "transport/shm_part.h"
@@ -11,6 +14,20 @@ namespace {
 
 // Two copies more than a pull, against one meeting less.
 constexpr int64_t kSlotBytes = 16 << 10;
+
+bool is_any_known(const KnownInputs& known) {
+  return std::any_of(known.begin(), known.end(), [](const at::Tensor& input) { return input.defined(); });
+}
+
+void run_all_reduce(shm::Group& group, const Route& route, const at::Tensor& x, const at::Tensor& out) {
+  const at::Tensor input = x.contiguous();
+  const at::Tensor landed = out.is_contiguous() ? out : at::empty_like(input);
+  group.run(shm::AllReduce{.input = static_cast<const std::byte*>(input.const_data_ptr()),
+                           .output = static_cast<std::byte*>(landed.mutable_data_ptr()),
+                           .bytes = static_cast<int64_t>(input.nbytes()),
+                           .how = combination(route, x.scalar_type())});
+  if (!landed.is_same(out)) out.copy_(landed);
+}
 
 }  // namespace
 
@@ -31,6 +48,8 @@ at::Tensor ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes
 void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& out,
                     const KnownInputs& known) {
   in_turn([&](shm::Group& group) {
+    if (route.pattern == Pattern::all_reduce && !is_any_known(known))
+      return run_all_reduce(group, route, x, out);
     const ShmPart part(route, x, out, known);
     group.run(part.part());
   });

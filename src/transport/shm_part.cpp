@@ -59,10 +59,6 @@ shm::Reduction reduction_of(Op op) {
   }
 }
 
-shm::Combine combination(const Route& route, at::ScalarType dtype) {
-  return {.element = element_of(dtype), .op = reduction_of(route.op), .divisor = route.divisor};
-}
-
 shm::Input input_of(const at::Tensor& t) {
   return {.data = static_cast<const std::byte*>(t.const_data_ptr()),
           .shape = std::span<const int64_t>(t.sizes().data(), t.sizes().size()),
@@ -86,6 +82,10 @@ shm::Input contiguous_box(const std::byte* data, const Dims& extent, int64_t ele
 }
 
 }  // namespace
+
+shm::Combine combination(const Route& route, at::ScalarType dtype) {
+  return {.element = element_of(dtype), .op = reduction_of(route.op), .divisor = route.divisor};
+}
 
 shm::Dims byte_strides(const at::Tensor& t) {
   shm::Dims strides(std::span<const int64_t>(t.strides().data(), t.strides().size()));

@@ -17,6 +17,9 @@ shm::Dims byte_strides(const at::Tensor& t);
 // Throws c10::ValueError for a dtype that cannot be reduced.
 shm::Element element_of(at::ScalarType dtype);
 
+// How the addends of a route are combined. Throws as element_of does.
+shm::Combine combination(const Route& route, at::ScalarType dtype);
+
 // A rank's part, and the memory that its pulls point to. Neither copied nor moved.
 class ShmPart {
  public:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "arbitrary_layouts.h"
@@ -134,6 +135,16 @@ TEST(Stages, ALargeExchangeThatCombinesInPlaceIsTwoRoutes) {
   EXPECT_TRUE(is_two(65));
 }
 
+TEST(Stages, AnEngineThatCombinesInOnePassHasOneRouteForAnySize) {
+  const Layout from = on_two_ranks({partial(Op::avg)}, {4096, 1024});
+  const auto made = plan(from, from.with({replicate()}));
+  const int64_t any_size = std::numeric_limits<int64_t>::max();
+  const Stage stage = stages_of(*made, GroupRanks({1, 0}), 0, any_size).front();
+  EXPECT_FALSE(stage.collection);
+  EXPECT_EQ(stage.route.pattern, Pattern::all_reduce);
+  EXPECT_EQ(stage.route.divisor, 2);
+}
+
 TEST(Stages, CollectivesOfTheWholeGroupSayWhatTheyAre) {
   const auto pattern = [](const Layout& from, const Layout& to, const Numbers& group) {
     return stages_of(*plan(from, to), GroupRanks(group), 0, 0).front().route.pattern;
@@ -144,6 +155,9 @@ TEST(Stages, CollectivesOfTheWholeGroupSayWhatTheyAre) {
   EXPECT_EQ(pattern(rows, whole, {0, 1}), Pattern::all_gather);
   EXPECT_EQ(pattern(columns, whole, {0, 1}), Pattern::all_gather);
   EXPECT_EQ(pattern(on_two_ranks({partial()}), columns, {0, 1}), Pattern::reduce_scatter);
+  EXPECT_EQ(pattern(on_two_ranks({partial()}), whole, {0, 1}), Pattern::all_reduce);
+  EXPECT_EQ(pattern(on_two_ranks({partial()}), whole, {1, 0}), Pattern::all_reduce);
+  EXPECT_EQ(pattern(on_two_ranks({partial()}), whole, {0, 1, 2}), Pattern::exchange);
   EXPECT_EQ(pattern(whole, rows, {0, 1}), Pattern::own);
   EXPECT_EQ(pattern(rows, whole, {1, 0}), Pattern::exchange);     // parts in another order than ranks
   EXPECT_EQ(pattern(rows, whole, {0, 1, 2}), Pattern::exchange);  // a rank that takes no part
