@@ -22,6 +22,9 @@ class MeshTensor {
   // not fit.
   MeshTensor(at::Tensor local, const Layout& layout, const Group& group = {});
 
+  // Another tensor that lies as this one does, checked in the same way; the two share what describes them.
+  MeshTensor alike(at::Tensor local) const;
+
   const at::Tensor& local() const { return local_; }
   const Layout& layout() const { return *layout_; }
   const Group& group() const;

@@ -44,38 +44,78 @@ py::list list_of(Tensors tensors, const py::object& group) {
   return result;
 }
 
-// Tensors of one group, which is looked at once.
-py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts, const py::object& group) {
-  const ReadGroup read = read_any_group(group, "redistribute");
+// Tensors of one group, which is looked at once, as is a layout that several have one after the other.
+Tensors tensors_of(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
   Tensors tensors;
+  tensors.reserve(locals.size());
   for (size_t i = 0; i < locals.size(); ++i) {
     const py::object local = locals[i];
     const at::Tensor tensor = local.is_none() ? at::Tensor() : local.cast<at::Tensor>();
-    tensors.emplace_back(tensor, py::object(layouts[i]).cast<const Layout&>(), read.group);
+    const py::object layout = layouts[i];
+    if (i > 0 && layout.is(py::object(layouts[i - 1]))) {
+      tensors.push_back(tensors.back().alike(tensor));
+    } else {
+      tensors.emplace_back(tensor, layout.cast<const Layout&>(), group);
+    }
   }
-  return list_of(std::move(tensors), read.object);
+  return tensors;
+}
+
+py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts, const py::object& group) {
+  const ReadGroup read = read_any_group(group, "redistribute");
+  return list_of(tensors_of(locals, layouts, read.group), read.object);
 }
 
 // For a caller that cannot take part: the others compare before they move a list, unless it is on a device.
-[[noreturn]] void refuse_list(const BoundTensor& first, const std::string& problem) {
+[[noreturn]] void refuse_list(const MeshTensor& tensor, const std::string& problem) {
   const py::gil_scoped_release release;
-  const MeshTensor& tensor = first.tensor;
   fail_together(Collective::redistribute, problem, tensor.group(), knows_all(tensor), tensor.local());
 }
 
-// A list whose placements are as many as its tensors, all of them MeshTensors.
-py::object redistribute_list_of(const py::sequence& tensors, const py::sequence& placements,
-                                const py::object& mesh, const py::object& topology,
-                                const py::object& max_bytes, bool async_op) {
-  Read read;
-  for (const py::handle& tensor : tensors) read.tensors.push_back(tensor.cast<const BoundTensor&>().tensor);
-  const auto& first = py::object(tensors[0]).cast<const BoundTensor&>();
+// A list whose placements are as many as its tensors.
+Read read_list(Tensors tensors, const py::sequence& placements, const py::object& mesh,
+               const py::object& topology, const py::object& max_bytes) {
+  Read read{.tensors = std::move(tensors)};
   const std::string problem = problem_reading([&] {
     read.options.topology = read_topology(topology);
     if (!max_bytes.is_none()) read.options.max_bytes = read_int("max_bytes", max_bytes);
     read_targets(placements, mesh, read);
   });
-  if (!problem.empty()) refuse_list(first, problem);
+  if (!problem.empty()) refuse_list(read.tensors[0], problem);
+  return read;
+}
+
+Tensors run_list(const Read& read) {
+  const py::gil_scoped_release release;
+  return redistribute(read.tensors, read.targets, read.options);
+}
+
+// Without a MeshTensor in Python for each: the parts, and the layout of each.
+py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& layouts,
+                                const py::object& group, const py::sequence& placements,
+                                const py::object& mesh, const py::object& topology,
+                                const py::object& max_bytes) {
+  const ReadGroup members = read_any_group(group, "redistribute");
+  const Tensors results =
+      run_list(read_list(tensors_of(locals, layouts, members.group), placements, mesh, topology, max_bytes));
+  py::list parts(results.size());
+  py::list targets(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const at::Tensor& local = results[i].local();
+    parts[i] = local.defined() ? py::cast(local) : py::none();
+    const bool is_as_before = i > 0 && results[i].layout() == results[i - 1].layout();
+    targets[i] = is_as_before ? py::object(targets[i - 1]) : py::cast(results[i].layout());
+  }
+  return py::make_tuple(parts, targets);
+}
+
+py::object redistribute_list_of(const py::sequence& tensors, const py::sequence& placements,
+                                const py::object& mesh, const py::object& topology,
+                                const py::object& max_bytes, bool async_op) {
+  Tensors given;
+  for (const py::handle& tensor : tensors) given.push_back(tensor.cast<const BoundTensor&>().tensor);
+  const auto& first = py::object(tensors[0]).cast<const BoundTensor&>();
+  const Read read = read_list(std::move(given), placements, mesh, topology, max_bytes);
   if (async_op) {
     auto call = [&] {
       const py::gil_scoped_release release;
@@ -83,11 +123,7 @@ py::object redistribute_list_of(const py::sequence& tensors, const py::sequence&
     }();
     return py::cast(BoundListHandle{.call = std::move(call), .group = first.group});
   }
-  Tensors results = [&] {
-    const py::gil_scoped_release release;
-    return redistribute(read.tensors, read.targets, read.options);
-  }();
-  return list_of(std::move(results), first.group);
+  return list_of(run_list(read), first.group);
 }
 
 }  // namespace
@@ -104,7 +140,10 @@ void bind_redistribute_list(py::module_& module) {
   });
   module.def("redistribute_list", &redistribute_list_of);
   module.def("mesh_tensors", &mesh_tensors_of);
-  module.def("refuse_redistribute_list", &refuse_list);
+  module.def("redistribute_parts", &redistribute_parts_of);
+  module.def("refuse_redistribute_list", [](const BoundTensor& first, const std::string& problem) {
+    refuse_list(first.tensor, problem);
+  });
 }
 
 }  // namespace shardway::python

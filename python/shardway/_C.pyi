@@ -472,6 +472,17 @@ def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
 def mesh_tensors(locals: Sequence[Tensor | None], layouts: Sequence[Layout], group: GroupLike) -> list[MeshTensor]:
     """A MeshTensor of each, all in one group."""
 
+def redistribute_parts(
+    locals: Sequence[Tensor | None],
+    layouts: Sequence[Layout],
+    group: GroupLike,
+    placements: Sequence[Sequence[PlacementLike] | Layout],
+    mesh: Mesh | DeviceMesh | None,
+    topology: Topology | None,
+    max_bytes: int | None,
+) -> tuple[list[Tensor | None], list[Layout]]:
+    """redistribute_list without a MeshTensor for each: the local parts of the results, and how each lies."""
+
 def refuse_redistribute_list(first: MeshTensor, problem: str) -> NoReturn:
     """The same for a call with a list."""
 

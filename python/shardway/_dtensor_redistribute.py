@@ -63,7 +63,9 @@ class DTensorListHandle:
     def wait(self) -> list[DTensor]:
         """What the plain call would have returned; as often as asked."""
         if self._results is None:
-            self._results = _wrapped_list(self._dtensors, self._handle.wait(), self._kinds, self._device_mesh)
+            moved = self._handle.wait()
+            parts, layouts = [t.local for t in moved], [t.layout for t in moved]
+            self._results = _wrapped_list(self._dtensors, parts, layouts, self._kinds, self._device_mesh)
         return self._results
 
 
@@ -83,15 +85,18 @@ def redistribute_dtensors(
     device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensors[0].device_mesh
     kinds = _kinds_of(dtensors, targets, mesh)
     group = _covering_group([dtensor.device_mesh for dtensor in dtensors], device_mesh)
-    sources = _C.mesh_tensors([_local_of(t) for t in dtensors], [kind.layout for kind in kinds], group)
-    for kind in kinds:
-        if kind.problem is not None:
-            _C.refuse_redistribute_list(sources[0], kind.problem)
-    with torch.no_grad():
-        moved = _C.redistribute_list(sources, targets, mesh, topology, max_bytes, async_op)
-    if isinstance(moved, MeshTensorListHandle):
-        return DTensorListHandle(moved, dtensors, kinds, device_mesh)
-    return _wrapped_list(dtensors, moved, kinds, device_mesh)
+    locals_, sources = [_local_of(t) for t in dtensors], [kind.layout for kind in kinds]
+    problems = (kind.problem for kind in kinds if kind.problem is not None)
+    if (problem := next(problems, None)) is not None:
+        _C.refuse_redistribute_list(_C.mesh_tensors(locals_[:1], sources[:1], group)[0], problem)
+    if async_op:
+        handle = _C.redistribute_list(
+            _C.mesh_tensors(locals_, sources, group), targets, mesh, topology, max_bytes, async_op
+        )
+        assert isinstance(handle, MeshTensorListHandle)
+        return DTensorListHandle(handle, dtensors, kinds, device_mesh)
+    parts, layouts = _C.redistribute_parts(locals_, sources, group, targets, mesh, topology, max_bytes)
+    return _wrapped_list(dtensors, parts, layouts, kinds, device_mesh)
 
 
 @dataclass
@@ -109,10 +114,11 @@ def _kinds_of(dtensors: Sequence[DTensor], targets: Sequence[Any], mesh: object)
     kinds = []
     for dtensor, target in zip(dtensors, targets, strict=True):
         key = dtensor._spec, id(target), dtensor.requires_grad
-        if key not in known:
+        kind = known.get(key)
+        if kind is None:
             layout = layout_of(dtensor._spec, "redistribute: t's spec")
-            known[key] = _Kind(layout, _problem_of(dtensor, layout, target, mesh, None, None))
-        kinds.append(known[key])
+            kind = known[key] = _Kind(layout, _problem_of(dtensor, layout, target, mesh, None, None))
+        kinds.append(kind)
     return kinds
 
 
@@ -188,7 +194,7 @@ def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
 def _local_of(dtensor: DTensor) -> Tensor | None:
     """The local part without its gradient, which DTensor's own autograd carries; None outside the mesh."""
     local = dtensor._local_tensor
-    if isinstance(local, AsyncCollectiveTensor):
+    if type(local) is AsyncCollectiveTensor:
         local = local.wait()
     return local.detach() if _is_inside(dtensor.device_mesh) else None
 
@@ -224,35 +230,39 @@ def _problem_of(
 
 
 def _wrapped(dtensor: DTensor, moved: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
-    return _wrapped_as(dtensor, moved, _spec_after(dtensor, moved, device_mesh))
+    spec = _spec_after(dtensor, moved.layout, device_mesh)
+    return _wrapped_as(dtensor, moved.local, moved.layout, spec, torch.is_grad_enabled())
 
 
 def _wrapped_list(
-    dtensors: Sequence[DTensor], moved: Sequence[MeshTensor], kinds: Sequence[_Kind], device_mesh: DeviceMesh
+    dtensors: Sequence[DTensor],
+    parts: Sequence[Tensor | None],
+    layouts: Sequence[Layout],
+    kinds: Sequence[_Kind],
+    device_mesh: DeviceMesh,
 ) -> list[DTensor]:
+    records = torch.is_grad_enabled()
     results = []
-    for dtensor, tensor, kind in zip(dtensors, moved, kinds, strict=True):
+    for dtensor, part, layout, kind in zip(dtensors, parts, layouts, kinds, strict=True):
         if kind.spec is None:
-            kind.spec = _spec_after(dtensor, tensor, device_mesh)
-        results.append(_wrapped_as(dtensor, tensor, kind.spec))
+            kind.spec = _spec_after(dtensor, layout, device_mesh)
+        results.append(_wrapped_as(dtensor, part, layout, kind.spec, records))
     return results
 
 
-def _spec_after(dtensor: DTensor, moved: MeshTensor, device_mesh: DeviceMesh) -> DTensorSpec:
-    spec = spec_of(moved.layout, device_mesh)
+def _spec_after(dtensor: DTensor, layout: Layout, device_mesh: DeviceMesh) -> DTensorSpec:
+    spec = spec_of(layout, device_mesh)
     spec.tensor_meta = dtensor._spec.tensor_meta
     return spec
 
 
-def _wrapped_as(dtensor: DTensor, moved: MeshTensor, spec: DTensorSpec) -> DTensor:
-    if dtensor.requires_grad and torch.is_grad_enabled():
-        result: DTensor = _Moved.apply(dtensor, moved, spec)  # type: ignore[no-untyped-call]
+def _wrapped_as(dtensor: DTensor, part: Tensor | None, layout: Layout, spec: DTensorSpec, records: bool) -> DTensor:
+    if part is None:  # outside the mesh
+        part = dtensor._local_tensor.new_empty(0)
+    if records and dtensor.requires_grad:
+        result: DTensor = _Moved.apply(dtensor, part, layout, spec)  # type: ignore[no-untyped-call]
         return result
-    return DTensor(_local_or_nothing(dtensor, moved), spec, requires_grad=False)  # type: ignore[no-untyped-call]
-
-
-def _local_or_nothing(dtensor: DTensor, moved: MeshTensor) -> Tensor:
-    return moved.local if moved.local is not None else dtensor._local_tensor.new_empty(0)
+    return DTensor.__new__(DTensor, part, spec, requires_grad=False)
 
 
 class _Moved(torch.autograd.Function):
@@ -260,17 +270,16 @@ class _Moved(torch.autograd.Function):
     input, Replicate for Partial."""
 
     @staticmethod
-    def forward(ctx: Any, dtensor: DTensor, moved: MeshTensor, spec: DTensorSpec) -> DTensor:
+    def forward(ctx: Any, dtensor: DTensor, part: Tensor, layout: Layout, spec: DTensorSpec) -> DTensor:
         ctx.device_mesh = dtensor.device_mesh
         ctx.layout = layout_of(dtensor._spec)
-        ctx.divisor = _combined_averages(ctx.layout, moved.layout)
-        local = _local_or_nothing(dtensor, moved)
-        return DTensor(local.view_as(local), spec, requires_grad=dtensor.requires_grad)  # type: ignore[no-untyped-call]
+        ctx.divisor = _combined_averages(ctx.layout, layout)
+        return DTensor(part.view_as(part), spec, requires_grad=dtensor.requires_grad)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def backward(ctx: Any, grad: DTensor) -> Any:
         back = _returned(grad, ctx.layout, ctx.device_mesh)
-        return back if ctx.divisor == 1 else back / ctx.divisor, None, None
+        return back if ctx.divisor == 1 else back / ctx.divisor, None, None, None
 
 
 class _FromLocal(torch.autograd.Function):

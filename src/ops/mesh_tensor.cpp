@@ -46,6 +46,13 @@ MeshTensor::MeshTensor(at::Tensor local, const Layout& layout, const Group& grou
   anchor_ = local_;
 }
 
+MeshTensor MeshTensor::alike(at::Tensor local) const {
+  const std::string problem = problem_in([&] { check_fit(local, *layout_, *place_); });
+  if (!problem.empty()) raise("MeshTensor", problem, place_->number());
+  const at::Tensor anchor = local;
+  return {std::move(local), anchor, layout_, place_};
+}
+
 MeshTensor::MeshTensor(at::Tensor local, at::Tensor anchor, std::shared_ptr<const Layout> layout,
                        std::shared_ptr<const Place> place)
     : local_(std::move(local)),
