@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from copy import copy
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, _are_we_tracing
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import _api, _dispatch, _redistribute
+from torch.distributed.tensor import DTensor, Placement, _api, _dispatch, _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor.experimental import _tp_transform
 from torch.utils._debug_mode import get_active_debug_mode
@@ -26,22 +27,24 @@ from shardway._plan import redistribute_cost
 from shardway._stats import count_left_to_torch, count_moved
 
 _NAME = "redistribute_local_tensor"
+_FUNCTION_NAME = "Redistribute"
 _CALLERS: tuple[ModuleType, ...] = (_redistribute, _dispatch, _api, _tp_transform)  # each has bound the name
 _MOST_KEPT = 4096
 
 _theirs = _redistribute.redistribute_local_tensor
+_their_function = _redistribute.Redistribute
 _lock = threading.Lock()
 _open_blocks = 0  # of all threads
 _here = threading.local()
 _known: dict[tuple[DTensorSpec, DTensorSpec], tuple[Layout, Layout] | _LeftToTorch] = {}
+_targets: dict[tuple[int, DTensorSpec, tuple[Placement, ...]], tuple[DTensorSpec, Layout, Layout]] = {}
 
 
 def open_block() -> None:
     global _open_blocks
     with _lock:
         if _open_blocks == 0:
-            for caller in _CALLERS:
-                setattr(caller, _NAME, _redistribute_local_tensor)
+            _bind(_redistribute_local_tensor, _Shortcut)
         _open_blocks += 1
     _here.depth = _depth_here() + 1
 
@@ -52,8 +55,13 @@ def close_block() -> None:
     with _lock:
         _open_blocks -= 1
         if _open_blocks == 0:
-            for caller in _CALLERS:
-                setattr(caller, _NAME, _theirs)
+            _bind(_theirs, _their_function)
+
+
+def _bind(function: Callable[..., Tensor], autograd_function: type) -> None:
+    for caller in _CALLERS:
+        setattr(caller, _NAME, function)
+    setattr(_api, _FUNCTION_NAME, autograd_function)
 
 
 def _depth_here() -> int:
@@ -79,6 +87,51 @@ def _redistribute_local_tensor(
         return _theirs(local_tensor, current_spec, target_spec, **options)
     count_moved()
     return _moved(local_tensor, source, target, group)
+
+
+class _Shortcut:
+    """Stands for the autograd Function of DTensor.redistribute: where no gradient is recorded, running that and making
+    a spec of the result anew take longer than a small move."""
+
+    @staticmethod
+    def apply(dtensor: DTensor, mesh: DeviceMesh, placements: tuple[Placement, ...], *options: Any) -> DTensor:
+        if _is_wanted_here() and _is_plain(dtensor, mesh, placements, *options):
+            try:
+                return _redistributed(dtensor, placements)
+            except _LeftToTorch:
+                pass  # counted there
+        result: DTensor = _their_function.apply(dtensor, mesh, placements, *options)  # type: ignore[no-untyped-call]
+        return result
+
+
+def _is_plain(
+    dtensor: DTensor, mesh: DeviceMesh, placements: tuple[Placement, ...], _async_op: bool, dtypes: dict[str, Any]
+) -> bool:
+    """Whether nothing but a move is asked for."""
+    return (
+        mesh is dtensor._spec.mesh
+        and placements != dtensor._spec.placements
+        and dtypes["op_dtype"] == dtypes["out_dtype"] == dtensor._local_tensor.dtype
+        and not (dtensor.requires_grad and (torch.is_grad_enabled() or torch.is_inference_mode_enabled()))
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+def _redistributed(dtensor: DTensor, placements: tuple[Placement, ...]) -> DTensor:
+    before, local = dtensor._spec, dtensor._local_tensor
+    _check_has_data(local)
+    key = id(before.mesh), before, placements  # equal meshes may have other groups; the spec keeps its mesh alive
+    found = _targets.get(key)
+    if found is None:
+        if len(_targets) >= _MOST_KEPT:
+            _targets.clear()
+        after = DTensorSpec(before.mesh, placements, tensor_meta=before.tensor_meta)
+        found = _targets[key] = (after, *_layouts_of(before, after))
+    after, source, target = found
+    group = _group_of(before.mesh)
+    count_moved()
+    moved = _moved(local, source, target, group)
+    return DTensor.__new__(DTensor, moved, copy(after), requires_grad=False)
 
 
 class _LeftToTorch(Exception):
@@ -146,10 +199,9 @@ def _moved(local: Tensor, source: Layout, target: Layout, group: ProcessGroup) -
         local = local.wait()
     if local.dtype != source.dtype:  # torch converts before it communicates, and may leave the spec as it was
         source, target = (_with_dtype(layout, local.dtype) for layout in (source, target))
-    with torch.no_grad():
-        moved = _C.redistribute(_part(local.detach(), source, group), target, None, None, None, None, None, False)
-    assert moved.local is not None
-    return local if moved.layout == source else moved.local
+    moved = _C.redistribute(_part(local.detach(), source, group), target, None, None, None, None, None, False).local
+    assert moved is not None
+    return moved
 
 
 def _with_dtype(layout: Layout, dtype: torch.dtype) -> Layout:

@@ -168,6 +168,68 @@ def test_the_backward_of_from_local_is_moved(rank, size):
     assert torch.equal(ours, torch.arange(12.0).view(4, 3)[2 * rank : 2 * rank + 2])
 
 
+@ranks(2)
+def test_results_lie_on_the_mesh_they_came_from(rank, size):
+    groups = [dist.new_group(backend=engine) for engine in ("gloo", "shardway")]
+    meshes = [DeviceMesh.from_group(group, "cpu") for group in groups]
+    assert meshes[0] == meshes[1]
+    with sw.use_for_dtensor():
+        for mesh in meshes:
+            source = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)], src_data_rank=None)
+            first, second = (source.redistribute(mesh, [Replicate()]) for _ in range(2))
+            assert first.device_mesh is mesh
+            assert first._spec == second._spec
+            assert first._spec is not second._spec
+
+
+@ranks(2)
+def test_what_is_recorded_is_as_without_the_block(rank, size):
+    mesh = grid(size)
+
+    def recorded():
+        plain = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)], src_data_rank=None)
+        weight = plain.detach().requires_grad_()
+        found = []
+        for source in (plain, weight, 2 * weight):
+            for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+                with mode():
+                    result = source.redistribute(mesh, [Replicate()])
+                    found.append((result.requires_grad, result.is_leaf, type(result), result.is_inference()))
+        return found
+
+    theirs, ours = both_ways(recorded)
+    assert ours == theirs
+    assert True in {requires_grad for requires_grad, *_ in ours}
+
+
+@ranks(2)
+def test_inside_a_transform_of_functions_torch_says_what_it_says(rank, size):
+    mesh = grid(size)
+    source = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)], src_data_rank=None)
+
+    def error():
+        with pytest.raises(RuntimeError) as caught:
+            torch.func.grad(lambda x: x * source.redistribute(mesh, [Replicate()]).to_local().sum())(torch.ones(()))
+        return str(caught.value)
+
+    theirs, ours = both_ways(error)
+    assert ours == theirs
+    assert "setup_context" in ours
+
+
+@ranks(2)
+def test_another_dtype_is_torchs_affair(rank, size):
+    mesh = grid(size)
+    source = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)], src_data_rank=None)
+
+    def result():
+        return source.redistribute(mesh, [Replicate()], forward_dtype=torch.float64)
+
+    theirs, ours = both_ways(result)
+    assert ours._spec == theirs._spec
+    assert torch.equal(ours.to_local(), torch.arange(4.0, dtype=torch.float64))
+
+
 def left_to_torch():
     return sw.stats()["dtensor"]["left_to_torch"]
 
@@ -198,7 +260,7 @@ def test_a_mesh_that_no_group_has_is_left_to_torch(rank, size):
 
 
 def is_patched():
-    found = {caller.redistribute_local_tensor.__module__ for caller in CALLERS}
+    found = {caller.redistribute_local_tensor.__module__ for caller in CALLERS} | {_api.Redistribute.__module__}
     assert len(found) == 1
     return found == {"shardway._dtensor_engine"}
 
