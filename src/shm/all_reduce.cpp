@@ -8,6 +8,7 @@
 #include "shm/copy.h"
 #include "shm/header.h"
 #include "shm/lines.h"
+#include "shm/shuttle.h"
 #include "shm/streams.h"
 
 namespace shardway::shm {
@@ -38,6 +39,11 @@ Share share_at(int64_t bytes, int64_t rank, int64_t size) {
   const int64_t begin = std::min(bytes, lines * rank / size * kLineBytes);
   const int64_t end = std::min(bytes, lines * (rank + 1) / size * kLineBytes);
   return {.begin = begin, .bytes = end - begin};
+}
+
+// How large an input lies beside the header at most.
+int64_t most_beside_header(const Desk& desk) {
+  return desk.ways.shuttles ? std::min(kShuttleFromBytes, desk.ways.inline_bytes) : desk.ways.inline_bytes;
 }
 
 [[noreturn]] void refuse(int64_t peer, const std::string& why) {
@@ -106,7 +112,7 @@ AllReduceCall::AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_r
       waiting_(*desk.waiting),
       number_(number),
       asked_(all_reduce),
-      piece_bytes_(all_reduce.bytes <= desk.ways.inline_bytes
+      piece_bytes_(all_reduce.bytes <= most_beside_header(desk)
                        ? all_reduce.bytes
                        : piece_bytes(all_reduce.bytes, slot_bytes(waiting_.size()))),
       pieces_(all_reduce.bytes == 0 ? 0 : (all_reduce.bytes + piece_bytes_ - 1) / piece_bytes_) {}
@@ -117,6 +123,7 @@ void AllReduceCall::run() {
   meet(waiting_, number_);
   hear_everybody();
   if (path_ == Path::none) return combine_inside();
+  if (is_shuttled()) return Shuttle(desk_, asked_).run();
   put(0);
   for (int64_t piece = 0; piece < pieces_; ++piece) {
     put(piece + 1);
@@ -127,8 +134,16 @@ void AllReduceCall::run() {
 
 Path AllReduceCall::path_for() const {
   if (asked_.bytes <= kInsideBytes) return Path::none;
-  if (asked_.is_in_place()) return asked_.bytes <= desk_.ways.inline_bytes ? Path::packed : Path::staged;
-  return direct_path(desk_, asked_.input, asked_.bytes, asked_.bytes).value_or(Path::staged);
+  const bool is_small = asked_.bytes <= most_beside_header(desk_);
+  const Path copied = is_small ? Path::packed : Path::staged;
+  if (asked_.is_in_place()) return copied;
+  const auto direct = direct_path(desk_, asked_.input, asked_.bytes, asked_.bytes);
+  return direct == Path::arena ? Path::arena : copied;
+}
+
+bool AllReduceCall::is_shuttled() const {
+  const int64_t peer = 1 - waiting_.rank();
+  return desk_.ways.shuttles && path_ == Path::staged && paths_[static_cast<size_t>(peer)] == Path::staged;
 }
 
 void AllReduceCall::publish() {

@@ -30,7 +30,8 @@ bool is_for_everybody(const Desk& desk, const AllReduce& all_reduce);
 Flat share_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 Flat collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 
-// One collective in which every rank combines everything. Inputs travel in the page of the header, beside it,
+// One collective in which every rank combines everything, or of two ranks each every other piece (shuttle.h).
+// Inputs travel in the page of the header, beside it,
 // or through the ring for everybody, a piece at a time; those in the arena are read where they lie.
 class AllReduceCall {
  public:
@@ -40,6 +41,7 @@ class AllReduceCall {
 
  private:
   Path path_for() const;
+  bool is_shuttled() const;
   void publish();
   void hear_everybody();
   void combine_inside() const;

@@ -88,6 +88,7 @@ class Group {
 
   // Takes those that were given, or finds out which are the faster ones between these cores: collective.
   void choose_ways(const std::optional<Ways>& given);
+  bool can_all_write();
   void tune_handing_back();
   void tune_address();
   std::vector<int64_t> numbers_of_all(int64_t mine);

@@ -67,13 +67,24 @@ inline constexpr int64_t kLeastAddressBytes = 128 << 10;
 // a copy of what the others have reduced.
 inline constexpr int64_t kLeastSharedReduction = 256 << 10;
 
-// Up to this many ranks each combines everything in an all-reduce, whatever its size: with two, shares would
-// bring as many bytes from the other core, and read and write the caller's memory once more. 2 ranks, out of
-// place: 16 MiB 3.3 ms so and 4.0 in shares, 64 MiB 19 and 25.
+// Up to this many ranks an all-reduce is one pass, whatever its size: with two, shares would bring as many
+// bytes from the other core, and read and write the caller's memory once more. 2 ranks, out of place: 16 MiB
+// 3.3 ms so and 4.0 in shares, 64 MiB 19 and 25.
 inline constexpr int64_t kRanksOfPasses = 2;
 
 // With more, up to this many bytes.
 inline constexpr int64_t kMostForEverybody = 16 << 10;
+
+// From this many bytes on two ranks share the work (shuttle.h). 16 KiB 1.3 to 1.5 µs so and 1.6 to 1.8 beside
+// the header, 64 KiB 3.3 to 4.3 and 5.3 to 6.1; 8 KiB 0.8 to 1.1 both ways.
+inline constexpr int64_t kShuttleFromBytes = 8 << 10;
+
+// Pieces that go there and back: enough of them that both ranks have work, few enough bytes that the slots in
+// use stay in the second cache. 16 KiB in pieces of 2 KiB 1.7 µs, of 4 KiB 1.3 to 1.5; 256 KiB in pieces of
+// 32 KiB 11.8 µs, of 64 KiB 15.4 to 20; 1 MiB in pieces of 48 KiB 56 µs, of 128 KiB 85.
+inline constexpr int64_t shuttled_piece_bytes(int64_t bytes) {
+  return std::clamp((bytes / 8 + 4095) / 4096 * 4096, int64_t{4} << 10, int64_t{48} << 10);
+}
 
 // Looks at a flag before the core is given away; the prototype's figure.
 inline constexpr int kSpins = 2000;

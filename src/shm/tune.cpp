@@ -36,6 +36,7 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   ways.can_read_processes = can_read_processes;
   if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
   ways.hands_back &= desk_.waiting->may_write();
+  ways.shuttles &= size() == 2 && can_all_write();
   if (given || size() == 1 || !desk_.waiting->spins()) return;  // ranks that take turns on a core: no trials
   tune_handing_back();
   if (can_read_processes) tune_address();
@@ -46,6 +47,11 @@ std::vector<int64_t> Group::numbers_of_all(int64_t mine) {
   std::vector<int64_t> all(static_cast<size_t>(size()));
   gather_notes(std::as_bytes(std::span(&mine, 1)), reinterpret_cast<std::byte*>(all.data()), sizeof(mine));
   return all;
+}
+
+bool Group::can_all_write() {
+  const std::vector<int64_t> can = numbers_of_all(desk_.waiting->may_write() ? 1 : 0);
+  return std::find(can.begin(), can.end(), 0) == can.end();
 }
 
 // Every rank sends a slot to the next, around the rings and again, with and without.

@@ -12,6 +12,7 @@ struct Ways {
   int64_t inline_bytes = kInlineBytes;     // inputs up to this large ride with the header
   bool can_read_processes = false;         // every rank may read every other's private memory
   int64_t address_from_bytes = INT64_MAX;  // inputs this large are read where they lie
+  bool shuttles = true;                    // of two ranks, each writes the other's slots (shuttle.h)
   bool hands_back = false;                 // readers write the lines that they have read (lines.h)
 };
 

@@ -1,3 +1,5 @@
+#include "shm/all_reduce.h"
+
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -13,7 +15,7 @@
 namespace shardway::testing {
 namespace {
 
-constexpr std::array<int64_t, 7> kCounts = {0, 1, 300, 4'096, 20'001, 400'000, 1'500'003};
+constexpr std::array<int64_t, 8> kCounts = {0, 1, 300, 2'049, 4'096, 20'001, 400'000, 3'500'003};
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
@@ -65,6 +67,36 @@ TEST_P(AllReduces, AllReduceOfMemoryOfAllKindsGivesTheSumEverywhere) {
     }
   };
   EXPECT_EQ(run(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
+}
+
+void check_in_group(shm::Group& group, int64_t count, bool in_place) {
+  std::vector<int32_t> x(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = element(group.rank(), i);
+  const std::vector<int32_t> before = x;
+  std::vector<int32_t> other(x.size());
+  std::vector<int32_t>& out = in_place ? x : other;
+  group.run(shm::AllReduce{.input = std::as_bytes(std::span(x)).data(),
+                           .output = std::as_writable_bytes(std::span(out)).data(),
+                           .bytes = count * int64_t{sizeof(int32_t)},
+                           .how = {.element = shm::Element::i32}});
+  for (int64_t i = 0; i < count; ++i)
+    require(out[static_cast<size_t>(i)] == sum_at(group.size(), i), "another sum");
+  require(in_place || x == before, "the input changed");
+}
+
+// There and back through the slots, or there alone; and ranks as threads, whose accesses can be watched.
+TEST_P(AllReduces, EveryWayGivesTheSame) {
+  for (const shm::Ways& ways :
+       {shm::Ways{}, shm::Ways{.inline_bytes = 0}, shm::Ways{.shuttles = false},
+        shm::Ways{.inline_bytes = 0, .shuttles = false}, shm::Ways{.shuttles = false, .hands_back = true}}) {
+    const auto body = [](shm::Group& group) {
+      for (const int64_t count : kCounts) {
+        for (const bool in_place : {false, true}) check_in_group(group, count, in_place);
+      }
+    };
+    EXPECT_NO_THROW(run_threads(GetParam(), body, {.ways = ways}));
+    EXPECT_EQ(run_processes(GetParam(), body, {.ways = ways}), Endings(static_cast<size_t>(GetParam())));
+  }
 }
 
 // 2^24 + 1 is 2^24 in f32: only one order of the addends gives this result.
