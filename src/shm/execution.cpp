@@ -83,8 +83,12 @@ void Execution::finish_published(Path path) {
 }
 
 void Execution::hear_everybody() {
-  for (int64_t peer = 0; peer < waiting_.size(); ++peer)
-    said_.push_back(peer != waiting_.rank() ? hear(waiting_, number_, peer) : Said{});
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    const bool is_own = peer == waiting_.rank();
+    const Said said = is_own ? Said{} : hear(waiting_, number_, peer);
+    if (part_.is_reduce_scatter && !is_own) check_shape(said, peer, part_.input.shape);
+    said_.push_back(said);
+  }
   int64_t index = 0;
   for (size_t i = 0; i < part_.pulls.size(); ++i) {
     const Pull& pull = part_.pulls[i];

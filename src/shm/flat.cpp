@@ -121,6 +121,8 @@ const std::byte* FlatCall::source_at(int64_t peer) const {
   if (listed.volume * flat_.element_bytes != take.bytes || *lists.strides() != flat_.element_bytes ||
       begin < 0 || begin > header.span_bytes - take.bytes)
     return nullptr;
+  // The ranks of a reduction have inputs alike: who sees one that is not must not write.
+  if (flat_.combine && header.span_bytes != flat_.input_bytes) return nullptr;
   if (header.path == Path::packed && board.holds_payload(header.base + begin, take.bytes))
     return board.payload(header.base + begin);
   if (header.path == Path::arena && waiting_.peer(peer).holds(header.base, header.span_bytes))

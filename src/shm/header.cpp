@@ -176,6 +176,10 @@ Said hear(const Waiting& waiting, uint64_t number, int64_t peer) {
   return said;
 }
 
+void check_shape(const Said& said, int64_t peer, const Dims& shape) {
+  if (!(said.shape == shape)) refuse(peer, "has an input of another shape");
+}
+
 Source locate(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index,
               int64_t element_bytes) {
   const Header& header = said.header;

@@ -51,6 +51,9 @@ void meet(Waiting& waiting, uint64_t number);
 // Copies what a peer said; throws BadHeader when it cannot be.
 Said hear(const Waiting& waiting, uint64_t number, int64_t peer);
 
+// Throws BadHeader unless the peer's input has this shape.
+void check_shape(const Said& said, int64_t peer, const Dims& shape);
+
 // Where the `index`-th pull from a peer is read; throws BadHeader when its box is not in the peer's input.
 Source locate(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index,
               int64_t element_bytes);
