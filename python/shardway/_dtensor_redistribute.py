@@ -84,8 +84,11 @@ def redistribute_dtensors(
             raise ValueError(f"redistribute: t[{i}] is a {type(dtensor).__name__}; a list has {wanted}")
     device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensors[0].device_mesh
     kinds = _kinds_of(dtensors, targets, mesh)
-    group = _covering_group([dtensor.device_mesh for dtensor in dtensors], device_mesh)
-    locals_, sources = [_local_of(t) for t in dtensors], [kind.layout for kind in kinds]
+    meshes = {id(t._spec.mesh): t._spec.mesh for t in dtensors}
+    group = _covering_group(list(meshes.values()), device_mesh)
+    is_inside = {key: _is_inside(of_some) for key, of_some in meshes.items()}
+    locals_ = [_without_gradient(t._local_tensor) if is_inside[id(t._spec.mesh)] else None for t in dtensors]
+    sources = [kind.layout for kind in kinds]
     problems = (kind.problem for kind in kinds if kind.problem is not None)
     if (problem := next(problems, None)) is not None:
         _C.refuse_redistribute_list(_C.mesh_tensors(locals_[:1], sources[:1], group)[0], problem)
@@ -192,11 +195,15 @@ def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
 
 
 def _local_of(dtensor: DTensor) -> Tensor | None:
-    """The local part without its gradient, which DTensor's own autograd carries; None outside the mesh."""
-    local = dtensor._local_tensor
+    """The local part, None outside the mesh."""
+    return _without_gradient(dtensor._local_tensor) if _is_inside(dtensor.device_mesh) else None
+
+
+def _without_gradient(local: Tensor) -> Tensor:
+    """DTensor's own autograd carries it."""
     if type(local) is AsyncCollectiveTensor:
         local = local.wait()
-    return local.detach() if _is_inside(dtensor.device_mesh) else None
+    return local.detach() if local.requires_grad else local
 
 
 def _covering_group(sources: Sequence[DeviceMesh], target: DeviceMesh) -> ProcessGroup:
@@ -244,9 +251,10 @@ def _wrapped_list(
     records = torch.is_grad_enabled()
     results = []
     for dtensor, part, layout, kind in zip(dtensors, parts, layouts, kinds, strict=True):
-        if kind.spec is None:
-            kind.spec = _spec_after(dtensor, layout, device_mesh)
-        results.append(_wrapped_as(dtensor, part, layout, kind.spec, records))
+        spec = kind.spec
+        if spec is None:
+            spec = kind.spec = _spec_after(dtensor, layout, device_mesh)
+        results.append(_wrapped_as(dtensor, part, layout, spec, records))
     return results
 
 
