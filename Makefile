@@ -27,7 +27,7 @@ test: everything  ## build all; run the C++ and Python tests, the examples among
 	@echo "== C++ tests and examples"
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2
 	@echo "== Python tests and examples"
-	@$(PYTHON) -m pytest -q tests
+	@$(PYTHON) -m pytest -q -n 2 --dist loadfile tests
 
 torch-suite: library  ## PyTorch's own tests of backends, on ours, and its op database on DTensors
 	@scripts/setup test
