@@ -41,7 +41,8 @@ Layout combined_in_place(const Layout& from, const Passage& passage) {
 bool is_all_reduce_of_group(const Step& step, const Passage& passage, const GroupRanks& ranks) {
   int64_t members = 1;
   for (const int64_t dim : passage.resolved) members *= step.from.mesh().size(dim);
-  return passage.is_same_mesh && members == ranks.size() && combined_in_place(step.from, passage) == step.to;
+  return passage.is_same_mesh && members > 1 && members == ranks.size() &&
+         combined_in_place(step.from, passage) == step.to;
 }
 
 bool is_replicated(const Layout& layout) {
