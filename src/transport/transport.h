@@ -77,8 +77,8 @@ class Transport {
   // Local, the same on every rank: the engine has a collective of its own that does what this route does.
   virtual bool has_own(const Route& /*route*/, const at::Tensor& /*x*/) { return false; }
 
-  // Local, the same on every rank: each combines all inputs in one pass, of whatever size, rather than a share
-  // that the others then collect.
+  // Local, the same on every rank: each combines all inputs in one pass, of whatever size, rather than a
+  // share that the others then collect.
   virtual bool combines_whole() { return false; }
 
   // Every rank's block of bytes (1-d, on the CPU) at the beginning of the rows of the result. Blocks may
