@@ -35,20 +35,23 @@ void check_fit(const at::Tensor& local, const Layout& layout, const MeshTensor::
   }
 }
 
+void require_fit(const at::Tensor& local, const Layout& layout, const MeshTensor::Place& place) {
+  const std::string problem = problem_in([&] { check_fit(local, layout, place); });
+  if (!problem.empty()) raise("MeshTensor", problem, place.number());
+}
+
 }  // namespace
 
 MeshTensor::MeshTensor(at::Tensor local, const Layout& layout, const Group& group)
     : local_(std::move(local)),
       layout_(std::make_shared<const Layout>(layout)),
       place_(std::make_shared<const Place>(group)) {
-  const std::string problem = problem_in([&] { check_fit(local_, *layout_, *place_); });
-  if (!problem.empty()) raise("MeshTensor", problem, place_->number());
+  require_fit(local_, *layout_, *place_);
   anchor_ = local_;
 }
 
 MeshTensor MeshTensor::alike(at::Tensor local) const {
-  const std::string problem = problem_in([&] { check_fit(local, *layout_, *place_); });
-  if (!problem.empty()) raise("MeshTensor", problem, place_->number());
+  require_fit(local, *layout_, *place_);
   const at::Tensor anchor = local;
   return {std::move(local), anchor, layout_, place_};
 }
