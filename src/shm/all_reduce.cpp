@@ -228,11 +228,10 @@ void AllReduceCall::combine(int64_t piece) {
   give_back(piece);
 }
 
-// A large result that is not in the cache already goes past it, block by block.
+// Past the cache it goes block by block.
 void AllReduceCall::reduce_to_memory(std::byte* to, int64_t bytes) const {
   const int64_t element = bytes_of(asked_.how.element);
-  if (asked_.is_in_place() || asked_.bytes < kStreamFromBytes)
-    return reduce(to, {addends_.data(), addends_.size()}, bytes / element, asked_.how);
+  if (!asked_.streams()) return reduce(to, {addends_.data(), addends_.size()}, bytes / element, asked_.how);
   std::array<std::byte, 4096> block;
   Few<const std::byte*> from = addends_;
   for (int64_t done = 0; done < bytes;) {

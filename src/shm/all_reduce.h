@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shm/copy.h"
 #include "shm/desk.h"
 #include "shm/flat.h"
 #include "shm/reduce.h"
@@ -19,6 +20,9 @@ struct AllReduce {
   Combine how = {};
 
   bool is_in_place() const { return input == output; }
+
+  // A large result that is not in the cache already goes past it.
+  bool streams() const { return !is_in_place() && bytes >= kStreamFromBytes; }
 };
 
 // Whether every rank combines everything, after one meeting. Else each combines a share and then collects the
@@ -31,8 +35,8 @@ Flat share_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 Flat collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 
 // One collective in which every rank combines everything, or of two ranks each every other piece (shuttle.h).
-// Inputs travel in the page of the header, beside it,
-// or through the ring for everybody, a piece at a time; those in the arena are read where they lie.
+// Inputs travel in the page of the header, beside it, or through the ring for everybody, a piece at a time;
+// those in the arena are read where they lie.
 class AllReduceCall {
  public:
   AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_reduce);

@@ -85,10 +85,8 @@ void Shuttle::collect(int64_t turn) {
   write(asked_.output + piece * piece_bytes_, waiting_.own().slot(rank_, number), bytes_in(piece));
 }
 
-// A large result that is not in the cache already goes past it.
 void Shuttle::write(std::byte* to, const std::byte* from, int64_t bytes) const {
-  const bool streams = !asked_.is_in_place() && asked_.bytes >= kStreamFromBytes;
-  (streams ? stream_bytes : copy_bytes)(to, from, bytes);
+  (asked_.streams() ? stream_bytes : copy_bytes)(to, from, bytes);
 }
 
 }  // namespace shardway::shm
