@@ -30,19 +30,19 @@ bool is_local(const Layout& from, const Layout& to, const Passage& passage) {
   return true;
 }
 
-// The layout once the addends are combined where they lie.
-Layout combined_in_place(const Layout& from, const Passage& passage) {
-  std::vector<Placement> placements = from.placements();
+// Whether all that the step does is to combine addends where they lie.
+bool combines_in_place(const Step& step, const Passage& passage) {
+  if (passage.resolved.empty()) return false;
+  std::vector<Placement> placements = step.from.placements();
   for (const int64_t dim : passage.resolved) placements[static_cast<size_t>(dim)] = replicate();
-  return from.with(placements, from.order());
+  return step.from.with(placements, step.from.order()) == step.to;
 }
 
 // Whether each rank of the group has an addend of the whole tensor, and is to have their combination.
 bool is_all_reduce_of_group(const Step& step, const Passage& passage, const GroupRanks& ranks) {
   int64_t members = 1;
   for (const int64_t dim : passage.resolved) members *= step.from.mesh().size(dim);
-  return passage.is_same_mesh && members > 1 && members == ranks.size() &&
-         combined_in_place(step.from, passage) == step.to;
+  return members > 1 && members == ranks.size() && combines_in_place(step, passage);
 }
 
 bool is_replicated(const Layout& layout) {
@@ -214,7 +214,7 @@ constexpr int64_t kCombinedWholeBytes = 256 << 10;
 
 bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_up_to_bytes) {
   const bool is_all_reduce = step.kind == StepKind::all_reduce;
-  const bool is_in_place = !passage.resolved.empty() && combined_in_place(step.from, passage) == step.to;
+  const bool is_in_place = combines_in_place(step, passage);
   if (is_all_reduce && !is_in_place) refuse(step, "it does more than combine addends where they lie");
   if (!is_in_place || step.from.ndim() == 0) return false;
   const int64_t one_route_up_to =
