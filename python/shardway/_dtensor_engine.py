@@ -22,7 +22,7 @@ from torch.utils._debug_mode import get_active_debug_mode
 from shardway import _C
 from shardway._C import Layout, MeshTensor
 from shardway._dtensor import layout_of
-from shardway._dtensor_redistribute import group_of_mesh
+from shardway._dtensor_redistribute import group_of_mesh, plain_local
 from shardway._plan import redistribute_cost
 from shardway._stats import count_left_to_torch, count_moved
 
@@ -195,11 +195,10 @@ def _group_of(mesh: DeviceMesh) -> ProcessGroup:
 
 
 def _moved(local: Tensor, source: Layout, target: Layout, group: ProcessGroup) -> Tensor:
-    if isinstance(local, AsyncCollectiveTensor):
-        local = local.wait()
+    local = plain_local(local)
     if local.dtype != source.dtype:  # torch converts before it communicates, and may leave the spec as it was
         source, target = (_with_dtype(layout, local.dtype) for layout in (source, target))
-    moved = _C.redistribute(_part(local.detach(), source, group), target, None, None, None, None, None, False).local
+    moved = _C.redistribute(_part(local, source, group), target, None, None, None, None, None, False).local
     assert moved is not None
     return moved
 

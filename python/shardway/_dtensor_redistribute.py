@@ -87,7 +87,7 @@ def redistribute_dtensors(
     meshes = {id(t._spec.mesh): t._spec.mesh for t in dtensors}
     group = _covering_group(list(meshes.values()), device_mesh)
     is_inside = {key: _is_inside(of_some) for key, of_some in meshes.items()}
-    locals_ = [_without_gradient(t._local_tensor) if is_inside[id(t._spec.mesh)] else None for t in dtensors]
+    locals_ = [plain_local(t._local_tensor) if is_inside[id(t._spec.mesh)] else None for t in dtensors]
     sources = [kind.layout for kind in kinds]
     problems = (kind.problem for kind in kinds if kind.problem is not None)
     if (problem := next(problems, None)) is not None:
@@ -196,11 +196,11 @@ def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:
 
 def _local_of(dtensor: DTensor) -> Tensor | None:
     """The local part, None outside the mesh."""
-    return _without_gradient(dtensor._local_tensor) if _is_inside(dtensor.device_mesh) else None
+    return plain_local(dtensor._local_tensor) if _is_inside(dtensor.device_mesh) else None
 
 
-def _without_gradient(local: Tensor) -> Tensor:
-    """DTensor's own autograd carries it."""
+def plain_local(local: Tensor) -> Tensor:
+    """What a DTensor holds, arrived, and without the gradient, which DTensor's own autograd carries."""
     if type(local) is AsyncCollectiveTensor:
         local = local.wait()
     return local.detach() if local.requires_grad else local
