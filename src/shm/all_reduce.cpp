@@ -1,7 +1,6 @@
 #include "shm/all_reduce.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
 
@@ -224,23 +223,9 @@ void AllReduceCall::combine(int64_t piece) {
   for (size_t peer = 0; peer < inputs_.size(); ++peer)
     addends_.push_back(inputs_[peer] == nullptr ? in_slot(static_cast<int64_t>(peer))
                                                 : inputs_[peer] + begin);
-  reduce_to_memory(asked_.output + begin, bytes_in(piece));
+  reduce(asked_.output + begin, {addends_.data(), addends_.size()},
+         bytes_in(piece) / bytes_of(asked_.how.element), asked_.how, asked_.bytes);
   give_back(piece);
-}
-
-// Past the cache it goes block by block.
-void AllReduceCall::reduce_to_memory(std::byte* to, int64_t bytes) const {
-  const int64_t element = bytes_of(asked_.how.element);
-  if (!asked_.streams()) return reduce(to, {addends_.data(), addends_.size()}, bytes / element, asked_.how);
-  std::array<std::byte, 4096> block;
-  Few<const std::byte*> from = addends_;
-  for (int64_t done = 0; done < bytes;) {
-    const int64_t now = std::min<int64_t>(block.size(), bytes - done);
-    reduce(block.data(), {from.data(), from.size()}, now / element, asked_.how);
-    stream_bytes(to + done, block.data(), now);
-    for (const std::byte*& addend : from) addend += now;
-    done += now;
-  }
 }
 
 // With a third rank, what one has read another may still read.

@@ -51,7 +51,6 @@ class AllReduceCall {
   void combine_inside() const;
   void put(int64_t piece);
   void combine(int64_t piece);
-  void reduce_to_memory(std::byte* to, int64_t bytes) const;
   const std::byte* in_slot(int64_t peer);
   void give_back(int64_t piece);
   void leave();

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kTo = 0;
 constexpr int64_t kFrom = 1;
-constexpr int64_t kStreamRowsFromBytes = 4096;  // shorter rows gain nothing and pay a fence each
 
 struct BoxCopy {
   const Kernels& kernels;

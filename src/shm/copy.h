@@ -11,6 +11,7 @@ namespace shardway::shm {
 
 // From this many bytes on a copy goes past the cache (docs/decisions/0007-copy-and-reduce-loops.md).
 inline constexpr int64_t kStreamFromBytes = int64_t{12} << 20;
+inline constexpr int64_t kStreamRowsFromBytes = 4096;  // shorter rows gain nothing and pay a fence each
 
 // The two do not overlap. What is written is visible to whoever sees a later release store.
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes);

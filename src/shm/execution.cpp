@@ -287,7 +287,7 @@ void Execution::reduce_piece() {
   const Place place{.data = part_.output + offset_bytes(landing.to, part_.output_strides),
                     .strides = part_.output_strides};
   reduce_box(at(place, piece.offset), place.strides, {addends.data(), addends.size()}, piece.extent,
-             *part_.combine);
+             *part_.combine, volume(landing.extent) * part_.element_bytes);
   for (Incoming& in : incoming_) in.done();
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shm/box_dims.h"
+#include "shm/copy.h"
 #include "shm/kernels.h"
 
 namespace shardway::shm {
@@ -27,6 +28,11 @@ constexpr double kFactorLimit = 0x1.0p63;  // of integers, which convert from it
 
 bool is_integer(Element element) { return element >= Element::u8 && element <= Element::i64; }
 
+constexpr size_t kFewOperands = 9;
+
+// Whether a result of so many bytes goes past the cache: not where the lines are there already.
+bool streams(int64_t bytes, bool is_in_place) { return bytes >= kStreamFromBytes && !is_in_place; }
+
 // The loop, and what it is to be told.
 struct Reducer {
   ReduceLoop loop = nullptr;
@@ -43,20 +49,41 @@ struct Reducer {
     loop = current_kernels().reduce_loop(how.element, how.op, scaled);
     if (loop == nullptr) refuse(how, "is not defined");
   }
-};
 
-constexpr size_t kFewOperands = 9;
+  void run(std::byte* to, std::span<const std::byte* const> addends, int64_t count, bool streams) const {
+    if (streams) return run_past_cache(to, addends, count);
+    loop(to, addends.data(), static_cast<int64_t>(addends.size()), count, how);
+  }
+
+ private:
+  // Block by block: what is combined is written on while it is in the nearest cache.
+  void run_past_cache(std::byte* to, std::span<const std::byte* const> addends, int64_t count) const {
+    constexpr int64_t kBlockBytes = 4096;
+    std::array<std::byte, kBlockBytes> block;
+    SmallVector<const std::byte*, kFewOperands> from;
+    for (const std::byte* addend : addends) from.push_back(addend);
+    const int64_t bytes = count * bytes_of(how.element);
+    for (int64_t done = 0; done < bytes;) {
+      const int64_t now = std::min(kBlockBytes, bytes - done);
+      loop(block.data(), from.data(), static_cast<int64_t>(from.size()), now / bytes_of(how.element), how);
+      stream_bytes(to + done, block.data(), now);
+      for (const std::byte*& addend : from) addend += now;
+      done += now;
+    }
+  }
+};
 
 // The boxes of a reduction, walked from the outermost loop inwards. Operand 0 is the output.
 class BoxReduction {
  public:
   BoxReduction(const Reducer& reducer, const BoxLoops& loops, std::byte* to,
-               std::span<const StridedAddend> addends)
+               std::span<const StridedAddend> addends, bool streams)
       : reducer_(reducer),
         loops_(loops),
         to_(to),
         element_(bytes_of(reducer.how.element)),
-        is_run_(loops.has_run(element_)) {
+        is_run_(loops.has_run(element_)),
+        streams_(streams && row_elements() * element_ >= kStreamRowsFromBytes) {
     for (const StridedAddend& addend : addends) from_.push_back(addend.data);
     if (!is_run_) packed_.resize(static_cast<size_t>(loops_.operands() * kPackBytes));
   }
@@ -74,6 +101,7 @@ class BoxReduction {
   static constexpr int64_t kPackBytes = 4096;
 
   int64_t addends() const { return loops_.operands() - 1; }
+  int64_t row_elements() const { return loops_.dims() > 0 ? loops_.extent(loops_.dims() - 1) : 1; }
 
   void move(int64_t dim, int64_t steps) {
     to_ += steps * loops_.stride(dim, 0);
@@ -81,8 +109,8 @@ class BoxReduction {
   }
 
   void reduce_row() {
-    const int64_t count = loops_.dims() > 0 ? loops_.extent(loops_.dims() - 1) : 1;
-    if (is_run_) return reducer_.loop(to_, from_.data(), addends(), count, reducer_.how);
+    const int64_t count = row_elements();
+    if (is_run_) return reducer_.run(to_, {from_.data(), from_.size()}, count, streams_);
     for (int64_t start = 0; start < count; start += kPackBytes / element_) {
       reduce_packed(start, std::min(count - start, kPackBytes / element_));
     }
@@ -110,6 +138,7 @@ class BoxReduction {
   SmallVector<const std::byte*, kFewOperands> from_;
   int64_t element_;
   bool is_run_;
+  bool streams_;
   std::vector<std::byte> packed_;
 };
 
@@ -121,19 +150,25 @@ bool is_defined(Element element, Reduction op) {
   return kPortableKernels.reduce_loop(element, op, false) != nullptr;
 }
 
-void reduce(std::byte* to, std::span<const std::byte* const> addends, int64_t count, const Combine& how) {
-  const Reducer reducer(how);
-  reducer.loop(to, addends.data(), static_cast<int64_t>(addends.size()), count, reducer.how);
+void reduce(std::byte* to, std::span<const std::byte* const> addends, int64_t count, const Combine& how,
+            int64_t whole_bytes) {
+  const int64_t bytes = std::max(count * bytes_of(how.element), whole_bytes);
+  const bool is_in_place = std::find(addends.begin(), addends.end(), to) != addends.end();
+  Reducer(how).run(to, addends, count, streams(bytes, is_in_place));
 }
 
 void reduce_box(std::byte* to, std::span<const int64_t> to_strides, std::span<const StridedAddend> addends,
-                std::span<const int64_t> extent, const Combine& how) {
+                std::span<const int64_t> extent, const Combine& how, int64_t whole_bytes) {
   const Reducer reducer(how);
   SmallVector<Strides, kFewOperands> strides;
   strides.push_back(to_strides);
   for (const StridedAddend& addend : addends) strides.push_back(addend.strides);
   const BoxLoops loops(extent, {strides.data(), strides.size()});
-  if (!loops.is_empty()) BoxReduction(reducer, loops, to, addends).reduce_from(0);
+  if (loops.is_empty()) return;
+  const bool is_in_place = std::any_of(addends.begin(), addends.end(),
+                                       [&](const StridedAddend& addend) { return addend.data == to; });
+  const int64_t bytes = std::max(loops.volume() * bytes_of(how.element), whole_bytes);
+  BoxReduction(reducer, loops, to, addends, streams(bytes, is_in_place)).reduce_from(0);
 }
 
 }  // namespace shardway::shm

@@ -44,8 +44,10 @@ struct Combine {
 // `to` = the addends, in their order; at least one. f16 and bf16 accumulate in f32 and round once, at the
 // end. A NaN among the addends of min and max stays. The bits depend on nothing else: not on the
 // instruction set, the alignment or how a range is cut. `to` may be one of the addends itself, and
-// overlaps none otherwise. Throws std::invalid_argument where the reduction is not defined.
-void reduce(std::byte* to, std::span<const std::byte* const> addends, int64_t count, const Combine& how);
+// overlaps none otherwise. Throws std::invalid_argument where the reduction is not defined. A large result
+// goes past the cache; a piece of one as well, if the bytes of the whole are given.
+void reduce(std::byte* to, std::span<const std::byte* const> addends, int64_t count, const Combine& how,
+            int64_t whole_bytes = 0);
 
 // Elements of an addend somewhere in memory; strides in bytes, at least 0, one per dim.
 struct StridedAddend {
@@ -55,6 +57,6 @@ struct StridedAddend {
 
 // As reduce, of boxes: every addend and the output have the extent, each with its own strides.
 void reduce_box(std::byte* to, std::span<const int64_t> to_strides, std::span<const StridedAddend> addends,
-                std::span<const int64_t> extent, const Combine& how);
+                std::span<const int64_t> extent, const Combine& how, int64_t whole_bytes = 0);
 
 }  // namespace shardway::shm
