@@ -18,7 +18,8 @@ std::optional<size_t> shared_dim(const Dims& extent, int64_t size) {
 }  // namespace
 
 std::optional<int64_t> heavy_rank(const Part& part, int64_t size) {
-  if (!part.is_reduce_scatter || size < 2 || static_cast<int64_t>(part.pushes.size()) != size)
+  if (!part.is_reduce_scatter || size < kLeastRanksToShare ||
+      static_cast<int64_t>(part.pushes.size()) != size)
     return std::nullopt;
   int64_t total = 0;
   int64_t most = 0;
