@@ -61,9 +61,11 @@ Header header_of(const Waiting& waiting, uint64_t number, int64_t peer, const Al
 }
 
 // Where a peer's input can be read; null: it comes through its ring.
-const std::byte* input_of(const Waiting& waiting, int64_t peer, const Header& header) {
-  const Board& board = waiting.board(peer);
-  if (header.path == Path::none && header.span_bytes <= kInsideBytes) return inside(board, header.number);
+const std::byte* input_of(const Desk& desk, int64_t peer, const Header& header) {
+  const Waiting& waiting = *desk.waiting;
+  if (header.path == Path::none && header.span_bytes <= kInsideBytes)
+    return inside(waiting.board(peer), header.number);
+  const Board& board = desk.payload_board(peer, header.number);
   if (header.path == Path::packed && board.holds_payload(header.base, header.span_bytes))
     return board.payload(header.base);
   if (header.path == Path::arena && waiting.peer(peer).holds(header.base, header.span_bytes))
@@ -160,8 +162,8 @@ void AllReduceCall::publish() {
   if (path_ == Path::none) {
     copy_bytes(inside(board, number_), asked_.input, asked_.bytes);
   } else if (path_ == Path::packed) {
-    header.base = desk_.payloads.place(board, number_, asked_.bytes);
-    copy_bytes(board.payload(header.base), asked_.input, asked_.bytes);
+    header.base = desk_.place_payload(number_, asked_.bytes);
+    copy_bytes(desk_.own_payload(number_, header.base), asked_.input, asked_.bytes);
   } else if (path_ == Path::arena) {
     header.base = desk_.arena->offset_of(asked_.input);
   }
@@ -176,7 +178,7 @@ void AllReduceCall::hear_everybody() {
       continue;
     }
     const Header header = header_of(waiting_, number_, peer, asked_);
-    inputs_.push_back(input_of(waiting_, peer, header));
+    inputs_.push_back(input_of(desk_, peer, header));
     paths_.push_back(header.path);
   }
 }
@@ -233,8 +235,7 @@ void AllReduceCall::give_back(int64_t piece) {
   bool has_slots = false;
   for (size_t peer = 0; peer < paths_.size(); ++peer) {
     const bool is_in_slot = paths_[peer] == Path::staged;
-    if (desk_.ways.hands_back && paths_.size() == 2 && (is_in_slot || paths_[peer] == Path::packed))
-      hand_back(addends_[peer], bytes_in(piece));
+    if (desk_.ways.hands_back && paths_.size() == 2 && is_in_slot) hand_back(addends_[peer], bytes_in(piece));
     if (!is_in_slot) continue;
     has_slots = true;
     std::atomic<uint64_t>& taken = waiting_.own().pair(static_cast<int64_t>(peer)).taken_of_all;

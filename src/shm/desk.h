@@ -17,6 +17,20 @@ struct Desk {
   std::unique_ptr<Mailbox> mailbox;
   Ways ways = {};
   Payloads payloads = {};
+  uint64_t swapped = 0;  // slots, in all calls (swap.h)
+
+  // Two ranks that swap put their payloads to each other's boards in every second call: so each writes the
+  // lines that it read in the call before, which its own core has. Only what lies there, and where, differs
+  // from other groups.
+  const Board& payload_board(int64_t rank, uint64_t number) const {
+    return waiting->board(ways.swaps() ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
+  }
+  int64_t place_payload(uint64_t number, int64_t bytes) {
+    return ways.swaps() ? 0 : payloads.place(waiting->own(), number, bytes);
+  }
+  std::byte* own_payload(uint64_t number, int64_t offset) const {
+    return payload_board(waiting->rank(), number).payload(offset);
+  }
 };
 
 }  // namespace shardway::shm

@@ -70,8 +70,10 @@ void Execution::run() {
 void Execution::finish_published(Path path) {
   path_ = path;
   hear_everybody();
+  if (desk_.ways.swaps()) swap_.emplace(waiting_, desk_.swapped);
   open_outgoing();
   open_incoming();
+  if (swap_) agree_on_slots();
   if (!outgoing_.empty() || !incoming_.empty()) {
     open_local();
     stream();
@@ -99,7 +101,7 @@ void Execution::hear_everybody() {
       sources_.push_back(source_here(pull));
     } else {
       sources_.push_back(
-          locate(waiting_, said_[static_cast<size_t>(pull.peer)], number_, pull, index, part_.element_bytes));
+          locate(desk_, said_[static_cast<size_t>(pull.peer)], number_, pull, index, part_.element_bytes));
     }
   }
 }
@@ -128,7 +130,7 @@ void Execution::open_outgoing() {
     same_peer.push_back(&push);
     const bool is_last = i + 1 == part_.pushes.size() || part_.pushes[i + 1].peer != push.peer;
     if (!is_last) continue;
-    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all);
+    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all, swap_);
     if (for_all) break;
   }
 }
@@ -155,9 +157,20 @@ void Execution::open_incoming() {
     if (extents.empty()) continue;
     const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
     incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
-                           part_.element_bytes, whole_bytes_, desk_.ways.hands_back);
+                           part_.element_bytes, whole_bytes_, desk_.ways.hands_back,
+                           addresses.empty() ? swap_ : std::nullopt);
     if (!addresses.empty()) incoming_.back().read_from(std::move(addresses));
   }
+}
+
+// Both ranks count alike: what one puts the other takes.
+void Execution::agree_on_slots() {
+  const bool comes = !incoming_.empty() && !incoming_.front().reads_addresses();
+  const int64_t in = comes ? incoming_.front().pieces() : 0;
+  const int64_t out = outgoing_.empty() ? 0 : outgoing_.front().pieces();
+  if (out > 0) outgoing_.front().expect(in);
+  if (in > 0 && out > 0) incoming_.front().answer_with(out, outgoing_.front().piece_bytes());
+  desk_.swapped += static_cast<uint64_t>(std::max(in, out));
 }
 
 // What needs no ring is copied a piece at a time between the others: peers need not wait for it, and a piece
@@ -292,6 +305,8 @@ void Execution::reduce_piece() {
 }
 
 void Execution::finish() {
+  const int64_t own_bytes = path_ == Path::packed ? volume(part_.input.shape) * part_.element_bytes : 0;
+  if (desk_.ways.swaps()) hand_back_payload(desk_, number_, own_bytes);
   bool reads_directly = false;
   for (const Pull& pull : part_.pulls)
     reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&

@@ -30,6 +30,7 @@ class Execution {
   void hear_everybody();
   void open_outgoing();
   void open_incoming();
+  void agree_on_slots();
   void open_local();
   std::optional<size_t> pull_of_what_goes_out() const;
   bool copy_local_piece();
@@ -53,6 +54,7 @@ class Execution {
   Path path_ = Path::none;
   Few<Said> said_;       // by rank
   Few<Source> sources_;  // by pull
+  std::optional<Swap> swap_ = std::nullopt;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
   std::vector<std::vector<std::byte>> aside_;  // by pull: what came through a ring and is combined later

@@ -5,7 +5,6 @@
 
 #include "shm/copy.h"
 #include "shm/header.h"
-#include "shm/lines.h"
 
 namespace shardway::shm {
 namespace {
@@ -99,9 +98,9 @@ int64_t FlatCall::pack() {
     begin = std::min(begin, send.begin);
     end = std::max(end, send.begin + send.bytes);
   }
-  const Board& board = waiting_.own();
-  const int64_t offset = desk_.payloads.place(board, number_, end - begin);
-  copy_bytes(board.payload(offset), flat_.input + begin, end - begin);
+  packed_bytes_ = end - begin;
+  const int64_t offset = desk_.place_payload(number_, packed_bytes_);
+  copy_bytes(desk_.own_payload(number_, offset), flat_.input + begin, packed_bytes_);
   return offset - begin;
 }
 
@@ -123,8 +122,9 @@ const std::byte* FlatCall::source_at(int64_t peer) const {
     return nullptr;
   // The ranks of a reduction have inputs alike: who sees one that is not must not write.
   if (flat_.combine && header.span_bytes != flat_.input_bytes) return nullptr;
-  if (header.path == Path::packed && board.holds_payload(header.base + begin, take.bytes))
-    return board.payload(header.base + begin);
+  const Board& payloads = desk_.payload_board(peer, number_);
+  if (header.path == Path::packed && payloads.holds_payload(header.base + begin, take.bytes))
+    return payloads.payload(header.base + begin);
   if (header.path == Path::arena && waiting_.peer(peer).holds(header.base, header.span_bytes))
     return waiting_.peer(peer).base() + header.base + begin;
   return nullptr;
@@ -162,16 +162,8 @@ void FlatCall::reduce() const {
   if (count > 0) shm::reduce(flat_.output, {sources_.data(), sources_.size()}, count, *flat_.combine);
 }
 
-// With a third rank, what one has read another may still read.
-void FlatCall::hand_back_payload() const {
-  const int64_t peer = 1 - waiting_.rank();
-  const int64_t bytes = flat_.takes[static_cast<size_t>(peer)].bytes;
-  if (bytes > 0 && waiting_.board(peer).header(number_).path == Path::packed)
-    hand_back(sources_[static_cast<size_t>(peer)], bytes);
-}
-
 void FlatCall::leave() {
-  if (desk_.ways.hands_back && waiting_.size() == 2) hand_back_payload();
+  if (desk_.ways.swaps()) hand_back_payload(desk_, number_, packed_bytes_);
   if (reads_in_place_) say_read(waiting_, number_);
   if (path_ != Path::arena) return;
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {

@@ -55,7 +55,6 @@ class FlatCall {
   const std::byte* source_at(int64_t peer) const;
   bool find_sources();
   void reduce() const;
-  void hand_back_payload() const;
   void leave();
 
   Desk& desk_;
@@ -64,6 +63,7 @@ class FlatCall {
   const Flat& flat_;
   Path path_ = Path::none;
   bool reads_in_place_ = false;
+  int64_t packed_bytes_ = 0;
   Few<const std::byte*> sources_;  // by rank; null for nothing
 };
 

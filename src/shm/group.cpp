@@ -70,10 +70,11 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
       if (peer == rank()) continue;
       const Header header = hear(waiting, number, peer).header;
       const int64_t bytes = header.note_bytes;
-      if (bytes > row_bytes || !waiting.board(peer).holds_payload(header.base, bytes))
+      const Board& board = desk_.payload_board(peer, number);
+      if (bytes > row_bytes || !board.holds_payload(header.base, bytes))
         throw BadHeader("rank " + std::to_string(peer) + " sends a note of " + std::to_string(bytes) +
                         " bytes");
-      copy_bytes(rows + peer * row_bytes, waiting.board(peer).payload(header.base), bytes);
+      copy_bytes(rows + peer * row_bytes, board.payload(header.base), bytes);
     }
   });
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "shm/copy.h"
+#include "shm/lines.h"
 
 namespace shardway::shm {
 namespace {
@@ -30,7 +31,7 @@ Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
 }
 
 int64_t base_of(Path path, Desk& desk, uint64_t number, const Input& input, int64_t packed_bytes) {
-  if (path == Path::packed) return desk.payloads.place(desk.waiting->own(), number, packed_bytes);
+  if (path == Path::packed) return desk.place_payload(number, packed_bytes);
   if (path == Path::arena) return desk.arena->offset_of(input.data);
   return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
 }
@@ -124,7 +125,8 @@ Path publish(Desk& desk, uint64_t number, const Part& part) {
   const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed) {
     header.span_bytes = packed_bytes;
-    pack_box(board.payload(header.base), input.data, input.strides, input.shape, part.element_bytes);
+    pack_box(desk.own_payload(number, header.base), input.data, input.strides, input.shape,
+             part.element_bytes);
   }
   const Lists lists = board.lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
@@ -141,8 +143,8 @@ void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note) 
   header.dims = 0;
   header.is_listed = 0;
   header.note_bytes = static_cast<int64_t>(note.size());
-  header.base = desk.payloads.place(waiting.own(), number, header.note_bytes);
-  copy_bytes(waiting.own().payload(header.base), note.data(), header.note_bytes);
+  header.base = desk.place_payload(number, header.note_bytes);
+  copy_bytes(desk.own_payload(number, header.base), note.data(), header.note_bytes);
   enter(waiting, number);
 }
 
@@ -180,8 +182,9 @@ void check_shape(const Said& said, int64_t peer, const Dims& shape) {
   if (!(said.shape == shape)) refuse(peer, "has an input of another shape");
 }
 
-Source locate(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index,
+Source locate(const Desk& desk, const Said& said, uint64_t number, const Pull& pull, int64_t index,
               int64_t element_bytes) {
+  const Waiting& waiting = *desk.waiting;
   const Header& header = said.header;
   if (header.path == Path::none) refuse(pull.peer, "sends nothing where a box is expected of it");
   if (header.element_bytes != element_bytes || said.shape.size() != pull.extent.size())
@@ -200,10 +203,18 @@ Source locate(const Waiting& waiting, const Said& said, uint64_t number, const P
   if (header.path == Path::address) return {.address = static_cast<uint64_t>(header.base + begin)};
   if (header.path == Path::arena)
     return {.data = waiting.peer(pull.peer).base() + header.base + begin, .strides = said.strides};
-  const Board& board = waiting.board(pull.peer);
+  const Board& board = desk.payload_board(pull.peer, number);
   if (!board.holds_payload(header.base + begin, end + element_bytes - begin))
     refuse(pull.peer, "has its input outside its memory");
   return {.data = board.payload(header.base + begin), .strides = said.strides};
+}
+
+void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes) {
+  const int64_t peer = 1 - desk.waiting->rank();
+  const Header& header = desk.waiting->board(peer).header(number);
+  const int64_t bytes = std::min(header.span_bytes, kInlineBytes);
+  if (header.path != Path::packed || bytes <= own_bytes) return;
+  hand_back(desk.payload_board(peer, number).payload(own_bytes), bytes - own_bytes);
 }
 
 void say_read(Waiting& waiting, uint64_t number) {

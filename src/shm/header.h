@@ -55,8 +55,12 @@ Said hear(const Waiting& waiting, uint64_t number, int64_t peer);
 void check_shape(const Said& said, int64_t peer, const Dims& shape);
 
 // Where the `index`-th pull from a peer is read; throws BadHeader when its box is not in the peer's input.
-Source locate(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index,
+Source locate(const Desk& desk, const Said& said, uint64_t number, const Pull& pull, int64_t index,
               int64_t element_bytes);
+
+// Hands back what this rank has read of the other's payload, where two ranks swap. As much of it as this rank
+// sent itself, it will write itself, if the next call is alike.
+void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes);
 
 // This rank has read what it needed of its peers' tensors, and waits until a peer has.
 void say_read(Waiting& waiting, uint64_t number);

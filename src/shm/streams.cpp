@@ -60,13 +60,24 @@ void Cursor::skip_empty() {
   }
 }
 
+int64_t Cursor::count() const {
+  int64_t count = 0;
+  for (const Dims& extent : extents_) {
+    const int64_t box_bytes = volume(extent) * element_bytes_;
+    count += Pieces(extent, element_bytes_, piece_bytes(box_bytes, slot_bytes_)).count();
+  }
+  return count;
+}
+
 void Cursor::advance() {
+  ++number_;
   if (++piece_ < pieces_.count()) return;
   ++box_;
   skip_empty();
 }
 
-Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all)
+Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
+                   const std::optional<Swap>& swap)
     : waiting_(waiting),
       part_(part),
       pushes_(std::move(pushes)),
@@ -74,10 +85,22 @@ Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> 
       ring_(for_all ? waiting.rank() : readers_.front()),
       filled_(filled_by(waiting.own(), for_all, readers_.front())),
       for_all_(for_all),
-      cursor_(extents_of(pushes_), part.element_bytes, slot_bytes(waiting.size())) {}
+      swap_(swap),
+      slots_(swap ? 2 * kSwapTurns : waiting.own().plan().slots()),
+      taken_before_(taken_by(waiting.own(), for_all, readers_.front()).load(std::memory_order_relaxed)),
+      cursor_(extents_of(pushes_), part.element_bytes, swap ? kSwappedBytes : slot_bytes(waiting.size())) {}
 
 bool Outgoing::has_room() const {
-  return std::none_of(readers_.begin(), readers_.end(), [this](int64_t reader) { return holds_up(reader); });
+  return has_emptied_slot() &&
+         std::none_of(readers_.begin(), readers_.end(), [this](int64_t reader) { return holds_up(reader); });
+}
+
+// Where slots are swapped, the piece is put where one of the reader's was, if there was one.
+bool Outgoing::has_emptied_slot() const {
+  if (!swap_) return true;
+  const std::atomic<uint64_t>& taken = taken_by(waiting_.own(), for_all_, readers_.front());
+  const auto in_this_call = static_cast<int64_t>(taken.load(std::memory_order_relaxed) - taken_before_);
+  return in_this_call >= std::min(expected_, cursor_.number() - kSwapTurns + 1);
 }
 
 bool Outgoing::holds_up(int64_t reader) const {
@@ -85,7 +108,7 @@ bool Outgoing::holds_up(int64_t reader) const {
   // Acquire: pairs with the release in Incoming::done; the reader has read the slot.
   const uint64_t taken =
       taken_by(waiting_.board(reader), for_all_, waiting_.rank()).load(std::memory_order_acquire);
-  return filled - taken >= static_cast<uint64_t>(waiting_.own().plan().slots());
+  return filled - taken >= static_cast<uint64_t>(slots_);
 }
 
 void Outgoing::add_blockers(std::vector<int64_t>& peers) const {
@@ -110,7 +133,8 @@ void Outgoing::fill(std::byte* slot, const Piece& piece) const {
 
 void Outgoing::put() {
   const uint64_t filled = filled_.load(std::memory_order_relaxed);
-  fill(waiting_.own().slot(ring_, filled), cursor_.piece());
+  fill(swap_ ? swap_->slot(waiting_.rank(), cursor_.number()) : waiting_.own().slot(ring_, filled),
+       cursor_.piece());
   // Release: pairs with the acquire in Incoming::is_available; the slot is filled.
   filled_.store(filled + 1, std::memory_order_release);
   cursor_.advance();
@@ -118,7 +142,8 @@ void Outgoing::put() {
 }
 
 Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents,
-                   std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back)
+                   std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back,
+                   const std::optional<Swap>& swap)
     : waiting_(waiting),
       peer_(peer),
       ring_(for_all ? peer : waiting.rank()),
@@ -128,8 +153,9 @@ Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dim
       element_bytes_(element_bytes),
       whole_bytes_(whole_bytes),
       hands_back_(hands_back && !for_all),
+      swap_(swap),
       extents_(std::move(extents)),
-      cursor_(extents_, element_bytes, slot_bytes(waiting.size())) {}
+      cursor_(extents_, element_bytes, swap ? kSwappedBytes : slot_bytes(waiting.size())) {}
 
 void Incoming::read_from(std::vector<uint64_t> addresses) {
   addresses_ = std::move(addresses);
@@ -155,9 +181,12 @@ void Incoming::fetch(std::byte* to) const {
 }
 
 const std::byte* Incoming::slot() {
-  if (addresses_.empty()) return waiting_.board(peer_).slot(ring_, taken_.load(std::memory_order_relaxed));
-  fetch(fetched_.data());
-  return fetched_.data();
+  if (!addresses_.empty()) {
+    fetch(fetched_.data());
+    return fetched_.data();
+  }
+  if (swap_) return swap_->slot(peer_, cursor_.number());
+  return waiting_.board(peer_).slot(ring_, taken_.load(std::memory_order_relaxed));
 }
 
 void Incoming::take() {
@@ -173,9 +202,16 @@ void Incoming::take() {
   done();
 }
 
+void Incoming::hand_back_rest() {
+  const int64_t bytes = volume(cursor_.piece().extent) * element_bytes_;
+  const int64_t answer = (cursor_.number() + kSwapTurns) % turns_;  // in this call, or in one alike
+  const int64_t answered = answer < answers_ ? std::min(bytes, answer_bytes_) : 0;
+  hand_back(slot() + answered, bytes - answered);
+}
+
 void Incoming::done() {
   if (!addresses_.empty()) return cursor_.advance();
-  if (hands_back_) hand_back(slot(), volume(cursor_.piece().extent) * element_bytes_);
+  if (hands_back_) hand_back_rest();
   // Release: pairs with the acquire in Outgoing::holds_up; the slot has been read.
   taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   cursor_.advance();

@@ -3,12 +3,14 @@
 // third.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "shm/part.h"
 #include "shm/pieces.h"
+#include "shm/swap.h"
 #include "shm/waiting.h"
 #include "shm/ways.h"
 
@@ -37,6 +39,9 @@ class Cursor {
   Piece piece() const { return pieces_[piece_]; }
   void advance();
 
+  int64_t count() const;                      // of the pieces of all boxes
+  int64_t number() const { return number_; }  // of this one among them
+
  private:
   void skip_empty();
 
@@ -46,12 +51,19 @@ class Cursor {
   size_t box_ = 0;
   Pieces pieces_{Dims::zeros(1), 1, 1};
   int64_t piece_ = 0;
+  int64_t number_ = 0;
 };
 
 // What this rank puts into one of its rings: for one peer, or for all of them.
 class Outgoing {
  public:
-  Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all);
+  Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
+           const std::optional<Swap>& swap);
+
+  // What comes back from the reader meanwhile, where slots are swapped.
+  void expect(int64_t pieces) { expected_ = pieces; }
+  int64_t pieces() const { return cursor_.count(); }
+  int64_t piece_bytes() const { return volume(cursor_.piece().extent) * part_.element_bytes; }  // of the next
 
   // Every piece goes to its place in the rank's own output as well, where that is to hold the same box.
   void put_also_at(const Place& place) { also_ = place; }
@@ -64,6 +76,7 @@ class Outgoing {
 
  private:
   bool holds_up(int64_t reader) const;
+  bool has_emptied_slot() const;
   void fill(std::byte* slot, const Piece& piece) const;
 
   Waiting& waiting_;
@@ -73,6 +86,10 @@ class Outgoing {
   int64_t ring_;
   std::atomic<uint64_t>& filled_;
   bool for_all_;
+  std::optional<Swap> swap_;
+  int64_t slots_;
+  uint64_t taken_before_;  // out of the reader's slots, in earlier calls
+  int64_t expected_ = 0;
   std::optional<Place> also_ = std::nullopt;
   Cursor cursor_;
 };
@@ -82,12 +99,21 @@ class Incoming {
  public:
   // Where each of the pulls goes, in their order.
   Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents, std::vector<Place> places,
-           int64_t element_bytes, int64_t whole_bytes, bool hands_back);
+           int64_t element_bytes, int64_t whole_bytes, bool hands_back, const std::optional<Swap>& swap);
+
+  // What this rank puts into the slots meanwhile, where they are swapped: as much need not be handed back.
+  void answer_with(int64_t pieces, int64_t bytes_each) {
+    answers_ = pieces;
+    answer_bytes_ = bytes_each;
+    turns_ = std::max(pieces, this->pieces());
+  }
+  int64_t pieces() const { return cursor_.count(); }
 
   // Reads the boxes, which lie in runs at these addresses of the peer's process, without a ring.
   void read_from(std::vector<uint64_t> addresses);
 
   int64_t peer() const { return peer_; }
+  bool reads_addresses() const { return !addresses_.empty(); }
   bool is_done() const { return cursor_.is_done(); }
   bool is_available() const;
 
@@ -100,6 +126,8 @@ class Incoming {
   void done();
 
  private:
+  void hand_back_rest();
+
   Waiting& waiting_;
   int64_t peer_;
   int64_t ring_;
@@ -111,6 +139,10 @@ class Incoming {
   int64_t element_bytes_;
   int64_t whole_bytes_;  // that the rank pulls in all
   bool hands_back_;
+  std::optional<Swap> swap_;
+  int64_t answers_ = 0;
+  int64_t answer_bytes_ = 0;
+  int64_t turns_ = 1;
   std::vector<Dims> extents_;
   Cursor cursor_;
   std::vector<uint64_t> addresses_ = {};  // empty: the boxes come through the ring

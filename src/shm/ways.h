@@ -14,6 +14,9 @@ struct Ways {
   int64_t address_from_bytes = INT64_MAX;  // inputs this large are read where they lie
   bool shuttles = true;                    // of two ranks, each writes the other's slots (shuttle.h)
   bool hands_back = false;                 // readers write the lines that they have read (lines.h)
+
+  // Of two ranks, each fills what it has emptied (desk.h, swap.h).
+  bool swaps() const { return shuttles && hands_back; }
 };
 
 }  // namespace shardway::shm

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "rank_runner.h"
 #include "scenario.h"
 #include "shm/errors.h"
@@ -131,6 +133,28 @@ TEST_P(ShmGroup, EveryWayGivesTheSame) {
       }
     }
   }
+}
+
+// Slots and payloads change hands from call to call, wherever the one before has left them.
+TEST_P(ShmGroup, CallsOfAllKindsFollowEachOther) {
+  const auto body = [](shm::Group& group) {
+    std::mt19937 random(7);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same calls on every rank
+    const auto any_of = [&](std::initializer_list<int64_t> values) {
+      return std::data(values)[random() % values.size()];
+    };
+    for (int call = 0; call < 60; ++call) {
+      std::vector<int64_t> sizes(static_cast<size_t>(group.size()));
+      std::vector<Where> where(sizes.size());
+      for (int64_t& size : sizes) size = any_of({0, 1, 700, 3'000, 12'000, 40'000, 90'000});
+      for (Where& w : where) w = random() % 5 == 0 ? Where::arena : Where::anywhere;
+      Scenario scenario = random() % 2 == 0 ? gather({0}, 0, sizes) : reduce_scatter({0}, 0, sizes);
+      scenario.where = where;
+      run_scenario(group, scenario);
+      if (random() % 4 == 0) group.barrier();
+    }
+  };
+  EXPECT_NO_THROW(run_threads(GetParam(), body));
+  EXPECT_EQ(run_processes(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
 }
 
 TEST_P(ShmGroup, TheWaysThatTrialsChooseWork) {
