@@ -6,6 +6,7 @@
 
 #include "any_addend.h"
 #include "every_isa.h"
+#include "shm/copy.h"
 #include "shm/reduce.h"
 
 namespace shardway::shm::testing {
@@ -77,6 +78,21 @@ RC_GTEST_PROP(ReduceBox, EqualsTheReductionOfEachElementAndWritesNothingElse, ()
     reduce_box(memory.data(), to.strides, from, extent, how);
     RC_ASSERT(memory == reduced_one_by_one(to, addends, extent, how));
   });
+}
+
+TEST(ReduceBox, OfLongRowsPastTheCache) {
+  constexpr int64_t kRow = 1500;
+  const Combine how{.element = Element::f32};
+  const Bytes a = any_addend(how.element, 3 * kRow, 1);
+  const Bytes b = any_addend(how.element, 3 * kRow, 2);
+  const Longs apart = {8 * kRow, 4};
+  const Longs close = {4 * kRow, 4};
+  const std::vector<StridedAddend> addends = {{a.data(), close}, {b.data(), close}};
+  Bytes expected(4 * 6 * kRow, std::byte{0xA5});
+  Bytes found = expected;
+  reduce_box(expected.data(), apart, addends, Longs{3, kRow}, how);
+  reduce_box(found.data(), apart, addends, Longs{3, kRow}, how, kStreamFromBytes);
+  EXPECT_EQ(found, expected);
 }
 
 TEST(ReduceBox, OfRowsLongerThanItPacksAtOnce) {

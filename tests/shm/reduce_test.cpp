@@ -11,6 +11,7 @@
 #include "any_addend.h"
 #include "every_isa.h"
 #include "scalar_reduction.h"
+#include "shm/copy.h"
 
 namespace shardway::shm::testing {
 namespace {
@@ -123,6 +124,19 @@ TEST(Reduce, HasTheSameBitsHoweverTheRangeIsCut) {
         reduce(pieces.data() + 1 + start * element, at, std::min(length, 500 - start), how);
       }
       EXPECT_EQ(pieces, whole);
+    });
+  });
+}
+
+TEST(Reduce, HasTheSameBitsPastTheCache) {
+  constexpr int64_t kCount = 3001;  // several blocks, and a part of one
+  each_reduction([](const Combine& how) {
+    const Addends from(how.element, 3, kCount);
+    on_every_isa([&] {
+      const Bytes whole = expect_reduces(how, from.at, kCount);
+      Bytes streamed(whole.size(), std::byte{0xA5});
+      reduce(streamed.data() + 1, from.at, kCount, how, kStreamFromBytes);
+      EXPECT_EQ(streamed, whole);
     });
   });
 }
