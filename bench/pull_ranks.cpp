@@ -76,13 +76,14 @@ class Pulls final : public Contender {
 
   float* call(const Task& task, const float*, float* out) override {
     if (task.op == Op::reduce_scatter_v) return reduce(task, out);
-    std::byte* to = bytes_of(out);
-    for (int64_t peer = 0; peer < task.ranks(); ++peer) {
-      const bool gathers = task.op == Op::all_gather_v;
+    const bool gathers = task.op == Op::all_gather_v;
+    for (int64_t step = 0; step < task.ranks();
+         ++step) {  // its own first, before a peer takes the lines away
+      const int64_t peer = (rank_ + step) % task.ranks();
       const int64_t from = gathers ? 0 : task.start(rank_);
-      const int64_t bytes = task.sizes[gathers ? peer : rank_] * kFloatBytes;
-      shm::copy_bytes(to, inputs_.of(peer) + from * kFloatBytes, bytes);
-      to += bytes;
+      const int64_t to = gathers ? task.start(peer) : peer * task.sizes[rank_];
+      const int64_t elements = task.sizes[gathers ? peer : rank_];
+      shm::copy_bytes(bytes_of(out + to), inputs_.of(peer) + from * kFloatBytes, elements * kFloatBytes);
     }
     return out;
   }

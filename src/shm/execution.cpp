@@ -20,9 +20,12 @@ Source source_here(const Pull& pull) {
 // Whether the owner of an input must wait for its readers.
 bool reads_in_place(Path path) { return path == Path::arena || path == Path::address; }
 
-// Those of the pulls whose source is known.
-void copy_pulls(const Part& part, const Few<Source>& sources) {
-  for (size_t i = 0; i < part.pulls.size(); ++i) {
+// Those of the pulls whose source is known; one's own first, for a peer that reads it takes the lines away.
+void copy_pulls(const Part& part, const Few<Source>& sources, int64_t rank) {
+  size_t own = 0;
+  while (own < part.pulls.size() && part.pulls[own].peer < rank) ++own;
+  for (size_t step = 0; step < part.pulls.size(); ++step) {
+    const size_t i = (own + step) % part.pulls.size();
     const Source& source = sources[i];
     if (source.data == nullptr) continue;
     const Place place = place_of(part, part.pulls[i]);
@@ -54,7 +57,7 @@ void run_alone(const Part& part) {
   if (part.combine) {
     reduce_landings(part, sources);
   } else {
-    copy_pulls(part, sources);
+    copy_pulls(part, sources, 0);
   }
 }
 
@@ -78,7 +81,7 @@ void Execution::finish_published(Path path) {
     open_local();
     stream();
   } else if (!part_.combine) {
-    copy_pulls(part_, sources_);
+    copy_pulls(part_, sources_, waiting_.rank());
   }
   if (part_.combine && !(in_step_ && !incoming_.empty())) land_aside();
   finish();
@@ -184,7 +187,8 @@ void Execution::open_local() {
     local_.push_back(i);
     extents.push_back(part_.pulls[i].extent);
   }
-  local_cursor_.emplace(std::move(extents), part_.element_bytes, slot_bytes(waiting_.size()));
+  local_cursor_.emplace(std::move(extents), part_.element_bytes,
+                        swap_ ? kSwappedBytes : slot_bytes(waiting_.size()));
 }
 
 // The pull of the very box that this rank puts into its only ring. Outputs that are written past the cache

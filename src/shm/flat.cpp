@@ -148,13 +148,20 @@ bool FlatCall::finish() {
   if (flat_.combine) {
     reduce();
   } else {
-    for (size_t peer = 0; peer < sources_.size(); ++peer) {
-      const Flat::Take& take = flat_.takes[peer];
-      copy_bytes(flat_.output + take.to, sources_[peer], take.bytes);
-    }
+    copy();
   }
   leave();
   return true;
+}
+
+// One's own first: a peer that reads it takes the lines away.
+void FlatCall::copy() const {
+  const auto size = sources_.size();
+  for (size_t step = 0; step < size; ++step) {
+    const size_t peer = (static_cast<size_t>(waiting_.rank()) + step) % size;
+    const Flat::Take& take = flat_.takes[peer];
+    copy_bytes(flat_.output + take.to, sources_[peer], take.bytes);
+  }
 }
 
 void FlatCall::reduce() const {

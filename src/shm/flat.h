@@ -54,6 +54,7 @@ class FlatCall {
   int64_t pack();
   const std::byte* source_at(int64_t peer) const;
   bool find_sources();
+  void copy() const;
   void reduce() const;
   void leave();
 
