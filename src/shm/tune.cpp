@@ -13,16 +13,20 @@ namespace shardway::shm {
 namespace {
 
 constexpr int kTrials = 4;
+constexpr int kTurns = 5;
+
+template <class Call>
+int64_t time_of(Call&& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return (std::chrono::steady_clock::now() - start).count();
+}
 
 // Of a trial at its best: other work on the machine only ever adds to a time.
 template <class Call>
 int64_t best_time_of(Call&& call) {
   int64_t best = INT64_MAX;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    const auto start = std::chrono::steady_clock::now();
-    call();
-    best = std::min<int64_t>(best, (std::chrono::steady_clock::now() - start).count());
-  }
+  for (int trial = 0; trial < kTrials; ++trial) best = std::min(best, time_of(call));
   return best;
 }
 
@@ -54,7 +58,8 @@ bool Group::can_all_write() {
   return std::find(can.begin(), can.end(), 0) == can.end();
 }
 
-// Every rank sends a slot to the next, around the rings and again, with and without.
+// Every rank sends a slot to the next, around the rings and again, with and without by turns: ranks that are
+// just starting share their cores with whatever starts beside them.
 void Group::tune_handing_back() {
   Ways& ways = desk_.ways;
   const auto inline_bytes = std::exchange(ways.inline_bytes, 0);
@@ -69,14 +74,20 @@ void Group::tune_handing_back() {
   const auto around = [&] {
     for (int64_t slot = 0; slot < slots_of(size()); ++slot) run(flat);
   };
-  around();
-  const int64_t without = best_time_of(around);
-  ways.hands_back = desk_.waiting->may_write();
-  around();
+  int64_t without = INT64_MAX;
+  int64_t with = INT64_MAX;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (const bool hands_back : {false, true}) {
+      ways.hands_back = hands_back && desk_.waiting->may_write();
+      around();
+      int64_t& best = hands_back ? with : without;
+      best = std::min(best, time_of(around));
+    }
+  }
   // Two ranks that swap gain more in programs, where other work is done between two calls, than in a trial.
   const int64_t bearable = size() == 2 ? without * 5 / 4 : without;
   int64_t loss = 0;  // of all ranks
-  for (const int64_t of_rank : numbers_of_all(best_time_of(around) - bearable)) loss += of_rank;
+  for (const int64_t of_rank : numbers_of_all(with - bearable)) loss += of_rank;
   ways.hands_back &= loss <= 0;
   ways.inline_bytes = inline_bytes;
 }

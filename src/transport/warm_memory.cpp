@@ -104,7 +104,7 @@ class BlockCache {
 
   static void* try_system(size_t bytes) {
     void* data = nullptr;
-    const bool is_large = bytes >= 2 * kHugePage;
+    const bool is_large = bytes >= kHugePage;
     if (posix_memalign(&data, is_large ? kHugePage : 4096, bytes) != 0) return nullptr;
     if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint: where it fails, pages are small
     return data;
