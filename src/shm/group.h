@@ -89,6 +89,12 @@ class Group {
   // Takes those that were given, or finds out which are the faster ones between these cores: collective.
   void choose_ways(const std::optional<Ways>& given);
   bool can_all_write();
+  struct Trial {
+    int64_t without = INT64_MAX;  // nanoseconds
+    int64_t with = INT64_MAX;
+  };
+  Trial try_with_and_without(int64_t bytes, int64_t calls, const std::function<void(bool)>& set);
+  bool is_faster_than(int64_t time, int64_t limit);
   void tune_handing_back();
   void tune_address();
   std::vector<int64_t> numbers_of_all(int64_t mine);

@@ -5,14 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "shm/copy.h"
 #include "shm/group.h"
-#include "shm/vm_read.h"
 
 namespace shardway::shm {
 namespace {
 
-constexpr int kTrials = 4;
 constexpr int kTurns = 5;
 
 template <class Call>
@@ -20,14 +17,6 @@ int64_t time_of(Call&& call) {
   const auto start = std::chrono::steady_clock::now();
   call();
   return (std::chrono::steady_clock::now() - start).count();
-}
-
-// Of a trial at its best: other work on the machine only ever adds to a time.
-template <class Call>
-int64_t best_time_of(Call&& call) {
-  int64_t best = INT64_MAX;
-  for (int trial = 0; trial < kTrials; ++trial) best = std::min(best, time_of(call));
-  return best;
 }
 
 }  // namespace
@@ -58,12 +47,10 @@ bool Group::can_all_write() {
   return std::find(can.begin(), can.end(), 0) == can.end();
 }
 
-// Every rank sends a slot to the next, around the rings and again, with and without by turns: ranks that are
-// just starting share their cores with whatever starts beside them.
-void Group::tune_handing_back() {
-  Ways& ways = desk_.ways;
-  const auto inline_bytes = std::exchange(ways.inline_bytes, 0);
-  const int64_t bytes = slot_bytes(size());
+// Every rank sends `bytes` to the next, with and without a way, by turns: ranks that are just starting share
+// their cores with whatever starts beside them. At its best: other work only ever adds to a time.
+Group::Trial Group::try_with_and_without(int64_t bytes, int64_t calls, const std::function<void(bool)>& set) {
+  const auto inline_bytes = std::exchange(desk_.ways.inline_bytes, 0);
   const std::vector<std::byte> mine(static_cast<size_t>(bytes));
   std::vector<std::byte> theirs(static_cast<size_t>(bytes));
   Flat flat{.input = mine.data(), .input_bytes = bytes, .output = theirs.data()};
@@ -71,49 +58,48 @@ void Group::tune_handing_back() {
     flat.sends.push_back({.bytes = peer == (rank() + 1) % size() ? bytes : 0});
     flat.takes.push_back({.bytes = (peer + 1) % size() == rank() ? bytes : 0});
   }
-  const auto around = [&] {
-    for (int64_t slot = 0; slot < slots_of(size()); ++slot) run(flat);
+  const auto several = [&] {
+    for (int64_t call = 0; call < calls; ++call) run(flat);
   };
-  int64_t without = INT64_MAX;
-  int64_t with = INT64_MAX;
+  Trial trial;
   for (int turn = 0; turn < kTurns; ++turn) {
-    for (const bool hands_back : {false, true}) {
-      ways.hands_back = hands_back && desk_.waiting->may_write();
-      around();
-      int64_t& best = hands_back ? with : without;
-      best = std::min(best, time_of(around));
+    for (const bool with : {false, true}) {
+      set(with);
+      several();
+      int64_t& best = with ? trial.with : trial.without;
+      best = std::min(best, time_of(several));
     }
   }
-  // Two ranks that swap gain more in programs, where other work is done between two calls, than in a trial.
-  const int64_t bearable = size() == 2 ? without * 5 / 4 : without;
-  int64_t loss = 0;  // of all ranks
-  for (const int64_t of_rank : numbers_of_all(with - bearable)) loss += of_rank;
-  ways.hands_back &= loss <= 0;
-  ways.inline_bytes = inline_bytes;
+  desk_.ways.inline_bytes = inline_bytes;
+  return trial;
 }
 
-// Sets two copies, into a ring of one's own and out of a peer's, against a look at a peer's memory: each by
-// itself, so that no rank's time has another's in it. From the least size at which the look is faster on.
+// The same on every rank.
+bool Group::is_faster_than(int64_t time, int64_t limit) {
+  int64_t gain = 0;
+  for (const int64_t of_rank : numbers_of_all(limit - time)) gain += of_rank;
+  return gain >= 0;
+}
+
+// Around the rings.
+void Group::tune_handing_back() {
+  const Trial trial = try_with_and_without(slot_bytes(size()), slots_of(size()), [this](bool with) {
+    desk_.ways.hands_back = with && desk_.waiting->may_write();
+  });
+  // Two ranks that swap gain more in programs, where other work is done between two calls, than in a trial.
+  const int64_t bearable = size() == 2 ? trial.without * 5 / 4 : trial.without;
+  desk_.ways.hands_back &= is_faster_than(trial.with, bearable);
+}
+
+// From the least size on at which it is faster by a tenth.
 void Group::tune_address() {
-  const int64_t peer = (rank() + 1) % size();
-  const Waiting& waiting = *desk_.waiting;
-  const BoardPlan& plan = waiting.own().plan();
-  for (const int64_t bytes : {std::min(kLeastAddressBytes, plan.ring_bytes()), plan.ring_bytes()}) {
-    std::vector<std::byte> memory(static_cast<size_t>(bytes));
-    const auto addresses = numbers_of_all(static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data())));
-    const auto address = static_cast<uint64_t>(addresses[static_cast<size_t>(peer)]);
-    const int64_t staged =
-        best_time_of([&] { copy_bytes(waiting.own().slot(peer, 0), memory.data(), bytes); }) +
-        best_time_of([&] { copy_bytes(memory.data(), waiting.board(peer).slot(rank(), 0), bytes); });
-    const int64_t looked_at =
-        best_time_of([&] { vm_read(waiting.peer(peer).pid(), address, memory.data(), bytes); });
-    int64_t gain = 0;  // of all ranks, by a tenth at least
-    for (const int64_t theirs : numbers_of_all(staged * 9 / 10 - looked_at)) gain += theirs;
-    if (gain > 0) {
-      desk_.ways.address_from_bytes = bytes;
-      return;
-    }
+  const int64_t ring_bytes = desk_.waiting->own().plan().ring_bytes();
+  for (const int64_t bytes : {std::min(kLeastAddressBytes, ring_bytes), ring_bytes}) {
+    const Trial trial = try_with_and_without(
+        bytes, 1, [&](bool with) { desk_.ways.address_from_bytes = with ? bytes : INT64_MAX; });
+    if (is_faster_than(trial.with, trial.without * 9 / 10)) return;
   }
+  desk_.ways.address_from_bytes = INT64_MAX;
 }
 
 }  // namespace shardway::shm
