@@ -23,10 +23,10 @@ struct Desk {
   // lines that it read in the call before, which its own core has. Only what lies there, and where, differs
   // from other groups.
   const Board& payload_board(int64_t rank, uint64_t number) const {
-    return waiting->board(ways.swaps() ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
+    return waiting->board(ways.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
   }
   int64_t place_payload(uint64_t number, int64_t bytes) {
-    return ways.swaps() ? 0 : payloads.place(waiting->own(), number, bytes);
+    return ways.swaps ? 0 : payloads.place(waiting->own(), number, bytes);
   }
   std::byte* own_payload(uint64_t number, int64_t offset) const {
     return payload_board(waiting->rank(), number).payload(offset);

@@ -73,7 +73,7 @@ void Execution::run() {
 void Execution::finish_published(Path path) {
   path_ = path;
   hear_everybody();
-  if (desk_.ways.swaps()) swap_.emplace(waiting_, desk_.swapped);
+  if (desk_.ways.swaps) swap_.emplace(waiting_, desk_.swapped);
   open_outgoing();
   open_incoming();
   if (swap_) agree_on_slots();
@@ -310,7 +310,7 @@ void Execution::reduce_piece() {
 
 void Execution::finish() {
   const int64_t own_bytes = path_ == Path::packed ? volume(part_.input.shape) * part_.element_bytes : 0;
-  if (desk_.ways.swaps()) hand_back_payload(desk_, number_, own_bytes);
+  if (desk_.ways.swaps && desk_.ways.hands_back) hand_back_payload(desk_, number_, own_bytes);
   bool reads_directly = false;
   for (const Pull& pull : part_.pulls)
     reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&

@@ -93,8 +93,11 @@ class Group {
     int64_t without = INT64_MAX;  // nanoseconds
     int64_t with = INT64_MAX;
   };
-  Trial try_with_and_without(int64_t bytes, int64_t calls, const std::function<void(bool)>& set);
+  using Sends = std::function<bool(int64_t from, int64_t to)>;
+  Trial try_with_and_without(const Sends& sends, int64_t bytes, int64_t calls,
+                             const std::function<void(bool)>& set);
   bool is_faster_than(int64_t time, int64_t limit);
+  void tune_swapping();
   void tune_handing_back();
   void tune_address();
   std::vector<int64_t> numbers_of_all(int64_t mine);

@@ -15,10 +15,12 @@ bool sends_anything(const Part& part, int64_t rank) {
                      [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
 }
 
-// Whether each box lies in one run, as those that read it by its address need it.
-bool has_runs(const Part& part) {
+// Whether each box lies in one run, as those that read it by its address need it, and is so large or empty.
+bool has_runs(const Part& part, int64_t least_bytes) {
   return std::all_of(part.pushes.begin(), part.pushes.end(), [&](const Push& push) {
-    return is_packed(push.extent, part.input.strides, part.element_bytes);
+    const int64_t bytes = volume(push.extent) * part.element_bytes;
+    return bytes == 0 ||
+           (bytes >= least_bytes && is_packed(push.extent, part.input.strides, part.element_bytes));
   });
 }
 
@@ -27,7 +29,7 @@ Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
   if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   const int64_t bytes = volume(part.input.shape) * part.element_bytes;
   if (const auto path = direct_path(desk, part.input.data, bytes, bytes_in_memory)) return *path;
-  return bytes_in_memory >= desk.ways.address_from_bytes && has_runs(part) ? Path::address : Path::staged;
+  return has_runs(part, desk.ways.address_from_bytes) ? Path::address : Path::staged;
 }
 
 int64_t base_of(Path path, Desk& desk, uint64_t number, const Input& input, int64_t packed_bytes) {

@@ -29,8 +29,11 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   ways.can_read_processes = can_read_processes;
   if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
   ways.hands_back &= desk_.waiting->may_write();
+  const bool swaps = std::exchange(ways.swaps, false);
   ways.shuttles &= size() == 2 && can_all_write();
+  ways.swaps = swaps && ways.shuttles;
   if (given || size() == 1 || !desk_.waiting->spins()) return;  // ranks that take turns on a core: no trials
+  if (ways.shuttles) tune_swapping();
   tune_handing_back();
   if (can_read_processes) tune_address();
 }
@@ -47,16 +50,18 @@ bool Group::can_all_write() {
   return std::find(can.begin(), can.end(), 0) == can.end();
 }
 
-// Every rank sends `bytes` to the next, with and without a way, by turns: ranks that are just starting share
-// their cores with whatever starts beside them. At its best: other work only ever adds to a time.
-Group::Trial Group::try_with_and_without(int64_t bytes, int64_t calls, const std::function<void(bool)>& set) {
+// A collective of `bytes` from each rank to each that `sends`, with and without a way, by turns: ranks that
+// are just starting share their cores with whatever starts beside them. At its best: other work only ever
+// adds to a time.
+Group::Trial Group::try_with_and_without(const Sends& sends, int64_t bytes, int64_t calls,
+                                         const std::function<void(bool)>& set) {
   const auto inline_bytes = std::exchange(desk_.ways.inline_bytes, 0);
   const std::vector<std::byte> mine(static_cast<size_t>(bytes));
-  std::vector<std::byte> theirs(static_cast<size_t>(bytes));
+  std::vector<std::byte> theirs(static_cast<size_t>(bytes * size()));
   Flat flat{.input = mine.data(), .input_bytes = bytes, .output = theirs.data()};
   for (int64_t peer = 0; peer < size(); ++peer) {
-    flat.sends.push_back({.bytes = peer == (rank() + 1) % size() ? bytes : 0});
-    flat.takes.push_back({.bytes = (peer + 1) % size() == rank() ? bytes : 0});
+    flat.sends.push_back({.bytes = sends(rank(), peer) ? bytes : 0});
+    flat.takes.push_back({.to = peer * bytes, .bytes = sends(peer, rank()) ? bytes : 0});
   }
   const auto several = [&] {
     for (int64_t call = 0; call < calls; ++call) run(flat);
@@ -81,22 +86,32 @@ bool Group::is_faster_than(int64_t time, int64_t limit) {
   return gain >= 0;
 }
 
-// Around the rings.
+// Two ranks that swap gain more in programs, where other work is done between two calls, than in a trial.
+void Group::tune_swapping() {
+  const auto to_the_other = [](int64_t from, int64_t to) { return from != to; };
+  const Trial trial = try_with_and_without(to_the_other, slot_bytes(size()), slots_of(size()),
+                                           [this](bool with) { desk_.ways.swaps = with; });
+  desk_.ways.swaps &= is_faster_than(trial.with, trial.without * 5 / 4);
+}
+
+// Around the rings, one way.
 void Group::tune_handing_back() {
-  const Trial trial = try_with_and_without(slot_bytes(size()), slots_of(size()), [this](bool with) {
-    desk_.ways.hands_back = with && desk_.waiting->may_write();
-  });
-  // Two ranks that swap gain more in programs, where other work is done between two calls, than in a trial.
-  const int64_t bearable = size() == 2 ? trial.without * 5 / 4 : trial.without;
-  desk_.ways.hands_back &= is_faster_than(trial.with, bearable);
+  const auto to_the_next = [this](int64_t from, int64_t to) {
+    return to == (from + 1) % size() && (size() > 2 || from == 0);
+  };
+  const Trial trial =
+      try_with_and_without(to_the_next, slot_bytes(size()), slots_of(size()),
+                           [this](bool with) { desk_.ways.hands_back = with && desk_.waiting->may_write(); });
+  desk_.ways.hands_back &= is_faster_than(trial.with, trial.without);
 }
 
 // From the least size on at which it is faster by a tenth.
 void Group::tune_address() {
+  const auto to_all = [](int64_t, int64_t) { return true; };
   const int64_t ring_bytes = desk_.waiting->own().plan().ring_bytes();
   for (const int64_t bytes : {std::min(kLeastAddressBytes, ring_bytes), ring_bytes}) {
     const Trial trial = try_with_and_without(
-        bytes, 1, [&](bool with) { desk_.ways.address_from_bytes = with ? bytes : INT64_MAX; });
+        to_all, bytes, 1, [&](bool with) { desk_.ways.address_from_bytes = with ? bytes : INT64_MAX; });
     if (is_faster_than(trial.with, trial.without * 9 / 10)) return;
   }
   desk_.ways.address_from_bytes = INT64_MAX;
