@@ -77,8 +77,7 @@ class Pulls final : public Contender {
   float* call(const Task& task, const float*, float* out) override {
     if (task.op == Op::reduce_scatter_v) return reduce(task, out);
     const bool gathers = task.op == Op::all_gather_v;
-    for (int64_t step = 0; step < task.ranks();
-         ++step) {  // its own first, before a peer takes the lines away
+    for (int64_t step = 0; step < task.ranks(); ++step) {  // one's own first: a peer takes the lines away
       const int64_t peer = (rank_ + step) % task.ranks();
       const int64_t from = gathers ? 0 : task.start(rank_);
       const int64_t to = gathers ? task.start(peer) : peer * task.sizes[rank_];

@@ -20,8 +20,7 @@ struct Desk {
   uint64_t swapped = 0;  // slots, in all calls (swap.h)
 
   // Two ranks that swap put their payloads to each other's boards in every second call: so each writes the
-  // lines that it read in the call before, which its own core has. Only what lies there, and where, differs
-  // from other groups.
+  // lines that it read in the call before, which its own core has.
   const Board& payload_board(int64_t rank, uint64_t number) const {
     return waiting->board(ways.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
   }
