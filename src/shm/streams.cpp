@@ -152,7 +152,8 @@ Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dim
       places_(std::move(places)),
       element_bytes_(element_bytes),
       whole_bytes_(whole_bytes),
-      hands_back_(hands_back && !for_all),
+      for_all_(for_all),
+      hands_back_(hands_back),
       swap_(swap),
       extents_(std::move(extents)),
       cursor_(extents_, element_bytes, swap ? kSwappedBytes : slot_bytes(waiting.size())) {}
@@ -202,6 +203,17 @@ void Incoming::take() {
   done();
 }
 
+// Of a slot that all read. Two that are done at the same time may both not see that they are the last.
+bool Incoming::is_last_reader() const {
+  const uint64_t number = taken_.load(std::memory_order_relaxed);
+  for (int64_t reader = 0; for_all_ && reader < waiting_.size(); ++reader) {
+    if (reader == peer_ || reader == waiting_.rank()) continue;
+    // Acquire: pairs with the release in done; the other has read the slot.
+    if (taken_by(waiting_.board(reader), true, peer_).load(std::memory_order_acquire) <= number) return false;
+  }
+  return true;
+}
+
 void Incoming::hand_back_rest() {
   const int64_t bytes = volume(cursor_.piece().extent) * element_bytes_;
   const int64_t answer = (cursor_.number() + kSwapTurns) % turns_;  // in this call, or in one alike
@@ -211,7 +223,7 @@ void Incoming::hand_back_rest() {
 
 void Incoming::done() {
   if (!addresses_.empty()) return cursor_.advance();
-  if (hands_back_) hand_back_rest();
+  if (hands_back_ && is_last_reader()) hand_back_rest();
   // Release: pairs with the acquire in Outgoing::holds_up; the slot has been read.
   taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   cursor_.advance();

@@ -126,6 +126,7 @@ class Incoming {
   void done();
 
  private:
+  bool is_last_reader() const;
   void hand_back_rest();
 
   Waiting& waiting_;
@@ -138,6 +139,7 @@ class Incoming {
   std::vector<Place> places_;
   int64_t element_bytes_;
   int64_t whole_bytes_;  // that the rank pulls in all
+  bool for_all_;
   bool hands_back_;
   std::optional<Swap> swap_;
   int64_t answers_ = 0;

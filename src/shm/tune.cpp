@@ -32,7 +32,11 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   const bool swaps = std::exchange(ways.swaps, false);
   ways.shuttles &= size() == 2 && can_all_write();
   ways.swaps = swaps && ways.shuttles;
-  if (given || size() == 1 || !desk_.waiting->spins()) return;  // ranks that take turns on a core: no trials
+  if (given || size() == 1) return;
+  if (!desk_.waiting->spins()) {  // ranks that take turns on a core: no trials
+    ways.hands_back = desk_.waiting->may_write();
+    return;
+  }
   if (ways.shuttles) tune_swapping();
   tune_handing_back();
   if (can_read_processes) tune_address();
