@@ -50,8 +50,9 @@ inline constexpr int64_t piece_bytes(int64_t box_bytes, int64_t slot) {
 // each: 11.7, 7.0, 6.4.
 inline constexpr int64_t kRotationBytes = 1 << 20;
 
-// The slots of a ring, and the bytes in which payloads lie one behind the other. Those that are handed back
-// are the faster the fewer they are: 2 ranks, 16 KiB each: 1.8 µs in 256 KiB, 2.5 to 3.7 in 1 MiB.
+// The slots of a ring, and the bytes in which payloads lie one behind the other, where ranks do not swap. Of
+// lines that are written again and again fewer are faster: 2 ranks, 16 KiB each, handed back: 1.8 µs in 256
+// KiB, 2.5 to 3.7 in 1 MiB.
 inline constexpr int64_t slots_of(int64_t ranks) {
   return std::max<int64_t>(4, kRotationBytes / std::max<int64_t>(1, ranks - 1) / slot_bytes(ranks));
 }
