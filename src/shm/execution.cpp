@@ -187,8 +187,7 @@ void Execution::open_local() {
     local_.push_back(i);
     extents.push_back(part_.pulls[i].extent);
   }
-  local_cursor_.emplace(std::move(extents), part_.element_bytes,
-                        swap_ ? kSwappedBytes : slot_bytes(waiting_.size()));
+  local_cursor_.emplace(std::move(extents), part_.element_bytes, most_piece_bytes(waiting_, swap_));
 }
 
 // The pull of the very box that this rank puts into its only ring. Outputs that are written past the cache
@@ -310,7 +309,7 @@ void Execution::reduce_piece() {
 
 void Execution::finish() {
   const int64_t own_bytes = path_ == Path::packed ? volume(part_.input.shape) * part_.element_bytes : 0;
-  if (desk_.ways.swaps && desk_.ways.hands_back) hand_back_payload(desk_, number_, own_bytes);
+  hand_back_payload(desk_, number_, own_bytes);
   bool reads_directly = false;
   for (const Pull& pull : part_.pulls)
     reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&

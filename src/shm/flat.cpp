@@ -170,7 +170,7 @@ void FlatCall::reduce() const {
 }
 
 void FlatCall::leave() {
-  if (desk_.ways.swaps && desk_.ways.hands_back) hand_back_payload(desk_, number_, packed_bytes_);
+  hand_back_payload(desk_, number_, packed_bytes_);
   if (reads_in_place_) say_read(waiting_, number_);
   if (path_ != Path::arena) return;
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {

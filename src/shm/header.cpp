@@ -212,6 +212,7 @@ Source locate(const Desk& desk, const Said& said, uint64_t number, const Pull& p
 }
 
 void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes) {
+  if (!desk.ways.swaps || !desk.ways.hands_back) return;
   const int64_t peer = 1 - desk.waiting->rank();
   const Header& header = desk.waiting->board(peer).header(number);
   const int64_t bytes = std::min(header.span_bytes, kInlineBytes);

@@ -53,8 +53,7 @@ Cursor::Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_by
 
 void Cursor::skip_empty() {
   for (; box_ < extents_.size(); ++box_) {
-    const int64_t box_bytes = volume(extents_[box_]) * element_bytes_;
-    pieces_ = Pieces(extents_[box_], element_bytes_, piece_bytes(box_bytes, slot_bytes_));
+    pieces_ = pieces_of(extents_[box_]);
     piece_ = 0;
     if (pieces_.count() > 0) return;
   }
@@ -62,11 +61,12 @@ void Cursor::skip_empty() {
 
 int64_t Cursor::count() const {
   int64_t count = 0;
-  for (const Dims& extent : extents_) {
-    const int64_t box_bytes = volume(extent) * element_bytes_;
-    count += Pieces(extent, element_bytes_, piece_bytes(box_bytes, slot_bytes_)).count();
-  }
+  for (const Dims& extent : extents_) count += pieces_of(extent).count();
   return count;
+}
+
+Pieces Cursor::pieces_of(const Dims& extent) const {
+  return {extent, element_bytes_, piece_bytes(volume(extent) * element_bytes_, slot_bytes_)};
 }
 
 void Cursor::advance() {
@@ -88,7 +88,7 @@ Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> 
       swap_(swap),
       slots_(swap ? 2 * kSwapTurns : waiting.own().plan().slots()),
       taken_before_(taken_by(waiting.own(), for_all, readers_.front()).load(std::memory_order_relaxed)),
-      cursor_(extents_of(pushes_), part.element_bytes, swap ? kSwappedBytes : slot_bytes(waiting.size())) {}
+      cursor_(extents_of(pushes_), part.element_bytes, most_piece_bytes(waiting, swap)) {}
 
 bool Outgoing::has_room() const {
   return has_emptied_slot() &&
@@ -156,7 +156,7 @@ Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dim
       hands_back_(hands_back),
       swap_(swap),
       extents_(std::move(extents)),
-      cursor_(extents_, element_bytes, swap ? kSwappedBytes : slot_bytes(waiting.size())) {}
+      cursor_(extents_, element_bytes, most_piece_bytes(waiting, swap)) {}
 
 void Incoming::read_from(std::vector<uint64_t> addresses) {
   addresses_ = std::move(addresses);

@@ -19,6 +19,11 @@ namespace shardway::shm {
 // After a slot was filled or emptied: only the last of a collective's must be heard at once.
 void ring_after_piece(const Waiting& waiting, bool is_last);
 
+// How large a piece is at most.
+inline int64_t most_piece_bytes(const Waiting& waiting, const std::optional<Swap>& swap) {
+  return swap ? kSwappedBytes : slot_bytes(waiting.size());
+}
+
 // A box in memory: of the input, of the output, or of a buffer aside.
 struct Place {
   std::byte* data = nullptr;
@@ -44,6 +49,7 @@ class Cursor {
 
  private:
   void skip_empty();
+  Pieces pieces_of(const Dims& extent) const;
 
   std::vector<Dims> extents_;
   int64_t element_bytes_;
