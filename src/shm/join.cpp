@@ -69,6 +69,7 @@ class Joiner {
     try {
       sweep_retired();
       arena_ = options_.arena ? options_.arena : Arena::of_process();
+      Peer::announce(arena_);
       doorway_.emplace(*arena_);
       hello.group = random_nonce()[0];
       hello.arena = arena_->nonce();

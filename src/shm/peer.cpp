@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
@@ -12,8 +13,8 @@
 namespace shardway::shm {
 namespace {
 
-// The peers that are mapped, by nonce. A child of fork starts with none: a mapping it inherited is its
-// parent's to close.
+// The peers that are mapped and the arenas of this process, by nonce. A child of fork starts with none: a
+// mapping it inherited is its parent's to close.
 class Known {
  public:
   static Known& instance() {
@@ -21,10 +22,23 @@ class Known {
     return *known;
   }
 
+  void announce(const std::shared_ptr<Arena>& arena) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(arenas_, [](const auto& entry) { return entry.second.expired(); });
+    arenas_[{fork_generation(), arena->nonce()}] = arena;
+  }
+
   std::shared_ptr<Peer> find(const Nonce& nonce) {
     const std::lock_guard lock(mutex_);
-    const auto entry = peers_.find({fork_generation(), nonce});
-    return entry == peers_.end() ? nullptr : entry->second.lock();
+    const Key key{fork_generation(), nonce};
+    const auto peer = peers_.find(key);
+    if (auto known = peer == peers_.end() ? nullptr : peer->second.lock()) return known;
+    const auto entry = arenas_.find(key);
+    const auto arena = entry == arenas_.end() ? nullptr : entry->second.lock();
+    if (!arena) return nullptr;
+    auto made = std::make_shared<Peer>(arena, handle_of_process());
+    peers_[key] = made;
+    return made;
   }
 
   std::shared_ptr<Peer> add(const Nonce& nonce, std::shared_ptr<Peer> peer) {
@@ -37,8 +51,11 @@ class Known {
   }
 
  private:
+  using Key = std::pair<uint64_t, Nonce>;
+
   std::mutex mutex_;
-  std::map<std::pair<uint64_t, Nonce>, std::weak_ptr<Peer>> peers_;
+  std::map<Key, std::weak_ptr<Peer>> peers_;
+  std::map<Key, std::weak_ptr<Arena>> arenas_;
 };
 
 }  // namespace
@@ -61,9 +78,20 @@ Peer::Peer(const File& arena, File process, pid_t pid, const Nonce& expected)
   }
 }
 
-Peer::~Peer() { munmap(const_cast<std::byte*>(base_), static_cast<size_t>(size_)); }
+Peer::Peer(std::shared_ptr<Arena> arena, File process)
+    : process_(std::move(process)),
+      pid_(getpid()),
+      nonce_(arena->nonce()),
+      arena_(std::move(arena)),
+      base_(arena_->base()),
+      size_(arena_->size()) {}
+
+Peer::~Peer() {
+  if (!arena_) munmap(const_cast<std::byte*>(base_), static_cast<size_t>(size_));
+}
 
 bool Peer::let_write(int64_t offset, int64_t bytes, bool may_write) {
+  if (arena_) return true;
   const std::lock_guard lock(mutex_);
   const int64_t others = may_write ? writers_[offset]++ : --writers_[offset];
   if (others > 0) return true;
@@ -71,6 +99,8 @@ bool Peer::let_write(int64_t offset, int64_t bytes, bool may_write) {
   std::byte* pages = const_cast<std::byte*>(base_) + offset;
   return mprotect(pages, static_cast<size_t>(bytes), may_write ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
 }
+
+void Peer::announce(const std::shared_ptr<Arena>& arena) { Known::instance().announce(arena); }
 
 std::shared_ptr<Peer> Peer::find(const Nonce& nonce) { return Known::instance().find(nonce); }
 

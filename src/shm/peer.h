@@ -14,16 +14,22 @@
 
 namespace shardway::shm {
 
-// All of a peer's arena, read-only, and a handle of its process. Groups with the same peer share one.
+// All of a peer's arena, read-only, and a handle of its process. Groups with the same peer share one. Where
+// the peer is a thread of this process, the arena is seen where its owner sees it.
 class Peer {
  public:
+  Peer(std::shared_ptr<Arena> arena, File process);
+
   // Maps the file and reads the nonce back; throws std::runtime_error when it is another's.
   Peer(const File& arena, File process, pid_t pid, const Nonce& expected);
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  // The one that is mapped already, if any.
+  // Lets other threads of this process find the arena, for as long as it is.
+  static void announce(const std::shared_ptr<Arena>& arena);
+
+  // The one that is mapped already, or announced, if any.
   static std::shared_ptr<Peer> find(const Nonce& nonce);
   static std::shared_ptr<Peer> remember(std::shared_ptr<Peer> peer);
 
@@ -46,6 +52,7 @@ class Peer {
   File process_;
   pid_t pid_;
   Nonce nonce_;
+  std::shared_ptr<Arena> arena_ = nullptr;  // of this process; null: another's, mapped here
   const std::byte* base_ = nullptr;
   int64_t size_ = 0;
   std::mutex mutex_;

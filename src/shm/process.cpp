@@ -1,14 +1,17 @@
 #include "shm/process.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace shardway::shm {
@@ -88,6 +91,12 @@ uint64_t fork_generation() {
       pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
   (void)registered;
   return forks.load(std::memory_order_relaxed);
+}
+
+File handle_of_process() {
+  File process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (!process) throw std::system_error(errno, std::generic_category(), "pidfd_open");
+  return process;
 }
 
 int64_t available_memory_bytes() {

@@ -6,11 +6,16 @@
 #include <cstdint>
 #include <span>
 
+#include "shm/file.h"
+
 namespace shardway::shm {
 
 // How many forks lie between this process and the first that asked: what was made under another number
 // belongs to a parent. No system call.
 uint64_t fork_generation();
+
+// A file that is readable once this process has ended. Throws std::system_error.
+File handle_of_process();
 
 // Bytes that can still be had: the least of MemAvailable and what the control groups leave.
 int64_t available_memory_bytes();

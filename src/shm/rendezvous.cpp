@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 
 #include <array>
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <system_error>
 
 #include "shm/abstract_socket.h"
+#include "shm/process.h"
 
 namespace shardway::shm {
 namespace {
@@ -71,10 +71,9 @@ Doorway::Doorway(const Arena& arena)
     : arena_(arena),
       name_(random_nonce()[0]),
       listener_(listen_at(socket_name(name_))),
-      process_(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0))),
+      process_(handle_of_process()),
       stop_(eventfd(0, EFD_CLOEXEC)) {
   if (!stop_) raise_error("eventfd");
-  if (!process_) raise_error("pidfd_open");
   thread_ = std::thread([this] { serve(); });
 }
 

@@ -32,6 +32,7 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   const bool swaps = std::exchange(ways.swaps, false);
   ways.shuttles &= size() == 2 && can_all_write();
   ways.swaps = swaps && ways.shuttles;
+  if (ways.swaps) barrier();  // the next payload may lie where a peer still reads the last one of before
   if (given || size() == 1) return;
   if (!desk_.waiting->spins()) {  // ranks that take turns on a core: no trials
     ways.hands_back = desk_.waiting->may_write();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shm/errors.h"
+#include "shm/peer.h"
 #include "shm/process.h"
 
 namespace shardway::shm {
@@ -141,6 +142,23 @@ TEST(Arena, AChildOfForkGetsAnArenaOfItsOwn) {
   const auto own = Arena::of_process();
   EXPECT_EQ(Arena::of_process(), own);
   EXPECT_EQ(in_child([&] { return Arena::of_process()->nonce() != own->nonce() ? 7 : 1; }), 7);
+}
+
+// So that a checker of races sees one address where ranks that are threads share memory.
+TEST(Arena, ThreadsOfItsProcessFindItWhereItLies) {
+  auto arena = Arena::create(kMiB);
+  const Nonce nonce = arena->nonce();
+  EXPECT_EQ(Peer::find(nonce), nullptr);
+  Peer::announce(arena);
+  auto peer = Peer::find(nonce);
+  ASSERT_NE(peer, nullptr);
+  EXPECT_EQ(peer->base(), arena->base());
+  EXPECT_EQ(Peer::find(nonce), peer);
+  EXPECT_EQ(in_child([&] { return Peer::find(nonce) == nullptr ? 7 : 1; }), 7);
+  arena.reset();
+  EXPECT_EQ(reinterpret_cast<const ArenaHead*>(peer->base())->nonce, nonce);
+  peer.reset();
+  EXPECT_EQ(Peer::find(nonce), nullptr);
 }
 
 }  // namespace
