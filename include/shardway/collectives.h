@@ -51,18 +51,19 @@ class Async {
   explicit Async(std::function<Result()> finish) : state_(std::make_shared<State>(std::move(finish))) {}
 
   Result wait() const {
-    std::call_once(state_->once, [this] {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->finish) {
       state_->result = state_->finish();
       state_->finish = nullptr;
-    });
+    }
     return *state_->result;
   }
 
  private:
   struct State {
     explicit State(std::function<Result()> f) : finish(std::move(f)) {}
-    std::function<Result()> finish;
-    std::once_flag once;
+    std::mutex mutex;
+    std::function<Result()> finish;  // until it has given the result
     std::optional<Result> result;
   };
   std::shared_ptr<State> state_;
