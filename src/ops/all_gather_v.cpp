@@ -41,15 +41,14 @@ Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& op
   const int64_t total = agreed_total(call, sizes);
   check_out_sizes(call, settled, group, [&](int64_t) { return total; });
 
-  const Route route =
-      all_gather_route({.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes}, group.rank());
+  const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
   Launch run{.name = "all_gather_v",
-             .forward = route,
+             .forward = all_gather_route(split, group.rank()),
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known),
              .progress = progress};
-  if (run.differentiable) run.backward = gradient_route(route, options.grad);
+  if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
   if (options.grad == Grad::local) run.differentiable = call.requires_grad();
   return as_ragged(launch(x, std::move(run), group), sizes);
 }

@@ -29,14 +29,13 @@ Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& 
   if (!group.distributed()) return pass_through(call, options.out, group);
 
   Settled settled = settle(call, group, named("all_reduce", [&] { return skips_exchange(x, group); }));
-  const Route route = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op);
   Launch run{.name = "all_reduce",
-             .forward = route,
+             .forward = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op),
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known),
              .progress = progress};
-  if (run.differentiable) run.backward = gradient_route(route, options.grad);
+  if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
   if (options.grad == Grad::local) run.differentiable = call.requires_grad();
   return launch(x, std::move(run), group);
 }

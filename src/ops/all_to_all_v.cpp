@@ -80,14 +80,13 @@ Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, c
     return received;
   });
 
-  const Route route = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank());
   Launch run{.name = "all_to_all_v",
-             .forward = route,
+             .forward = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank()),
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known),
              .progress = progress};
-  if (run.differentiable) run.backward = transposed(route);
+  if (run.differentiable) run.backward = transposed(run.forward);
   return as_ragged(launch(x, std::move(run), group), sizes.recv);
 }
 

@@ -28,13 +28,12 @@ Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& o
   if (!group.distributed()) return pass_through(call, /*out=*/std::nullopt, group);
 
   Settled settled = settle(call, group, named("broadcast", [&] { return skips_exchange(x, group); }));
-  const Route route = broadcast_route(x.sizes().vec(), group.rank(), group.size(), call.root);
   Launch run{.name = "broadcast",
-             .forward = route,
+             .forward = broadcast_route(x.sizes().vec(), group.rank(), group.size(), call.root),
              .differentiable = settled.differentiable,
              .known = std::move(settled.known),
              .progress = progress};
-  if (run.differentiable) run.backward = transposed(route);
+  if (run.differentiable) run.backward = transposed(run.forward);
   return launch(x, std::move(run), group);
 }
 

@@ -39,14 +39,13 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
   Settled settled = settle(call, group, options.sizes.has_value());
   const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
   agreed_total(call, sizes);
-  const Route route =
-      gather_route({.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes}, group.rank(), call.root);
+  const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
   Launch run{.name = "gather_v",
-             .forward = route,
+             .forward = gather_route(split, group.rank(), call.root),
              .differentiable = settled.differentiable,
              .known = std::move(settled.known),
              .progress = progress};
-  if (run.differentiable) run.backward = transposed(route);
+  if (run.differentiable) run.backward = transposed(run.forward);
   return as_ragged(launch(x, std::move(run), group), sizes);
 }
 

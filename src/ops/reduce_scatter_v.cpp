@@ -34,14 +34,13 @@ Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatte
   check_out_sizes(call, settled, group, [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
 
   const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
-  const Route route = reduce_scatter_route(split, group.rank(), options.op);
   Launch run{.name = "reduce_scatter_v",
-             .forward = route,
+             .forward = reduce_scatter_route(split, group.rank(), options.op),
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known),
              .progress = progress};
-  if (run.differentiable) run.backward = transposed(route);
+  if (run.differentiable) run.backward = transposed(run.forward);
   return launch(x, std::move(run), group);
 }
 

@@ -59,14 +59,14 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
   const Agreement& told = *settled.agreement;
   const Split split{
       .shape = told.shape_on(call.root), .dim = told.dim_on(call.root), .sizes = told.send_sizes(call.root)};
-  const Route route = scatter_route(split, group.rank(), call.root);
   Launch run{.name = "scatter_v",
-             .forward = route,
+             .forward = scatter_route(split, group.rank(), call.root),
              .differentiable = settled.differentiable,
              .known = std::move(settled.known),
              .progress = progress};
-  if (run.differentiable) run.backward = transposed(route);
-  return launch(input_of(call, x, told, route), std::move(run), group);
+  if (run.differentiable) run.backward = transposed(run.forward);
+  const at::Tensor input = input_of(call, x, told, run.forward);
+  return launch(input, std::move(run), group);
 }
 
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
