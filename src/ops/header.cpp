@@ -12,6 +12,7 @@
 
 #include "ops/arguments.h"
 #include "ops/block.h"
+#include "transport/warm_memory.h"
 
 namespace shardway {
 namespace {
@@ -56,7 +57,7 @@ bool fits_in_slot(const Call& call, const Group& group) {
 // A block with room for `slot_bytes`, its line zero but for the op.
 at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
   const int64_t line = line_bytes(group.size());
-  at::Tensor bytes = at::empty({line + slot_bytes}, at::kByte);
+  at::Tensor bytes = warm_empty({line + slot_bytes}, at::kByte);
   std::memset(bytes.mutable_data_ptr<uint8_t>(), 0, static_cast<size_t>(line));
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
   block.header() = Header{};

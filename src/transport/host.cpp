@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
@@ -128,6 +129,7 @@ class HostTransport : public Transport {
   GroupLabel label() const { return {.name = group_->getGroupName(), .description = group_->getGroupDesc()}; }
 
   std::optional<std::string> refuses(c10::Device device) override {
+    if (device.is_cpu() && found_shm() != nullptr) return std::nullopt;
     auto why = c10d().refuses(device);
     return why && device.is_cpu() && shm() != nullptr ? std::nullopt : why;
   }
@@ -167,13 +169,18 @@ class HostTransport : public Transport {
 
   // Null where the ranks share no memory. The first call is collective.
   Transport* shm() {
+    if (Transport* found = found_shm()) return found;
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
       host_->shm = decide();
       host_->is_decided = true;
     }
+    found_shm_.store(host_->shm.get(), std::memory_order_release);
     return host_->shm.get();
   }
+
+  // What shm() gave before, without a lock.
+  Transport* found_shm() const { return found_shm_.load(std::memory_order_acquire); }
 
   // Whether a call of such a tensor is the engine's own affair; of no tensor, whether the engine has none for
   // the CPU.
@@ -193,6 +200,7 @@ class HostTransport : public Transport {
   int64_t rank_;
   int64_t size_;
   std::shared_ptr<Host> host_;
+  std::atomic<Transport*> found_shm_ = nullptr;  // the host's
   std::shared_ptr<Transport> c10d_;
 };
 

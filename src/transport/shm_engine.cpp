@@ -3,17 +3,22 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 
 #include "shm/all_reduce.h"
 #include "shm/execution.h"
 #include "transport/shm_errors.h"
 #include "transport/shm_part.h"
+#include "transport/warm_memory.h"
 
 namespace shardway {
 namespace {
 
 // Two copies more than a pull, against one meeting less.
 constexpr int64_t kSlotBytes = 16 << 10;
+
+// Of the rows of blocks that are kept: as long as those of the collectives.
+constexpr int64_t kMostKeptRow = 2 * kSlotBytes;
 
 bool is_any_known(const KnownInputs& known) {
   return std::any_of(known.begin(), known.end(), [](const at::Tensor& input) { return input.defined(); });
@@ -35,8 +40,18 @@ ShmEngine::ShmEngine(std::shared_ptr<shm::Group> group) : group_(std::move(group
 
 int64_t ShmEngine::slot_bytes() { return kSlotBytes; }
 
+// The last ones again, where nobody reads them any more.
+at::Tensor ShmEngine::fresh_rows(int64_t row_bytes) {
+  const std::array<int64_t, 2> shape = {group_->size(), row_bytes};
+  if (row_bytes > kMostKeptRow) return warm_empty(shape, at::kByte);
+  const std::lock_guard lock(rows_mutex_);
+  const bool is_free = rows_.defined() && rows_.use_count() == 1 && rows_.storage().use_count() == 1;
+  if (!is_free || rows_.size(1) != row_bytes) rows_ = warm_empty(shape, at::kByte);
+  return rows_;
+}
+
 at::Tensor ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes) {
-  at::Tensor rows = at::empty({group_->size(), row_bytes}, at::kByte);
+  at::Tensor rows = fresh_rows(row_bytes);
   const std::span note(static_cast<const std::byte*>(mine.const_data_ptr()),
                        static_cast<size_t>(mine.numel()));
   in_turn([&](shm::Group& group) {

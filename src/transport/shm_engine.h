@@ -40,9 +40,13 @@ class ShmEngine {
   shm::Group& group() const { return *group_; }
 
  private:
+  at::Tensor fresh_rows(int64_t row_bytes);
+
   std::shared_ptr<shm::Group> group_;
   std::recursive_mutex mutex_;  // one thread at a time, also where callers have several
   Turns turns_;
+  std::mutex rows_mutex_;
+  at::Tensor rows_;  // of the last blocks, for the next ones
 };
 
 }  // namespace shardway

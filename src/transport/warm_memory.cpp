@@ -152,11 +152,12 @@ class WarmAllocator : public c10::Allocator {
 }  // namespace
 
 at::Tensor warm_empty(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  if (!options.device().is_cpu()) return at::empty(sizes, options);
   const auto bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(options.dtype().itemsize());
-  if (!options.device().is_cpu() || bytes < static_cast<int64_t>(kLeastBytes))
-    return at::empty(sizes, options);
-  if (uses_shared_allocator()) return at::empty(sizes, options);  // the arena keeps what it has touched
   const auto dtype = c10::typeMetaToScalarType(options.dtype());
+  // The arena of the shared allocator keeps what it has touched.
+  if (bytes < static_cast<int64_t>(kLeastBytes) || uses_shared_allocator())
+    return at::detail::empty_cpu(sizes, dtype);
   return at::detail::empty_generic(sizes, &WarmAllocator::instance(),
                                    c10::DispatchKeySet(c10::DispatchKey::CPU), dtype, std::nullopt);
 }
