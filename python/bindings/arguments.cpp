@@ -53,7 +53,10 @@ std::optional<int64_t> read_optional_integer(const char* name, const py::handle&
 
 std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   if (value.is_none()) return std::nullopt;
-  if (THPVariable_Check(value.ptr())) return read_size_tensor(name, THPVariable_Unpack(value.ptr()));
+  // Asking whether something else is a tensor is slow.
+  const bool is_list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
+  if (!is_list && THPVariable_Check(value.ptr()))
+    return read_size_tensor(name, THPVariable_Unpack(value.ptr()));
   if (!py::isinstance<py::sequence>(value) || py::isinstance<py::str>(value)) {
     throw BadArgument(
         c10::str(name, " is a ", type_name(value), ", not a sequence of integers or a LongTensor"));
