@@ -7,7 +7,7 @@
 
 namespace shardway {
 
-// CPU results of 1 MiB and more come from memory that was touched before: fresh memory costs a page fault
+// CPU results of 64 KiB and more come from memory that was touched before: fresh memory costs a page fault
 // every few KiB, which for large results takes longer than filling them. What is freed is kept for the
 // next result, up to a limit: 1/32 of the machine's memory, or SHARDWAY_CACHE_BYTES from the environment.
 struct MemoryStats {

@@ -10,9 +10,11 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <list>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "shardway/memory.h"
 #include "transport/shared_memory.h"
@@ -20,7 +22,7 @@
 namespace shardway {
 namespace {
 
-constexpr size_t kLeastBytes = 1 << 20;
+constexpr size_t kLeastBytes = 64 << 10;
 constexpr size_t kHugePage = 2 << 20;
 
 // Sizes that differ a little from step to step share a block: eight classes to a power of two.
@@ -56,22 +58,24 @@ class BlockCache {
     const size_t wanted = class_of(bytes);
     const std::lock_guard lock(mutex_);
     in_use_ += wanted;
-    for (auto block = kept_.rbegin(); block != kept_.rend(); ++block) {  // the last one freed is the warmest
-      if (block->bytes != wanted) continue;
-      const Block found = *block;
-      kept_.erase(std::next(block).base());
-      kept_bytes_ -= wanted;
-      ++reused_;
-      return found;
+    const auto alike = by_size_.find(wanted);
+    if (alike == by_size_.end() || alike->second.empty()) {
+      ++fresh_;
+      return {.data = from_system(wanted), .bytes = wanted};
     }
-    ++fresh_;
-    return {.data = from_system(wanted), .bytes = wanted};
+    const auto warmest = alike->second.back();  // the last one freed
+    alike->second.pop_back();
+    const Block found = *warmest;
+    kept_.erase(warmest);
+    kept_bytes_ -= wanted;
+    ++reused_;
+    return found;
   }
 
   void give_back(Block block) {
     const std::lock_guard lock(mutex_);
     in_use_ -= block.bytes;
-    kept_.push_back(block);
+    by_size_[block.bytes].push_back(kept_.insert(kept_.end(), block));
     kept_bytes_ += block.bytes;
     shrink_to(limit_);
   }
@@ -112,14 +116,17 @@ class BlockCache {
 
   void shrink_to(size_t limit) {
     for (; kept_bytes_ > limit; kept_.pop_front()) {
-      kept_bytes_ -= kept_.front().bytes;
-      std::free(kept_.front().data);
+      const Block& oldest = kept_.front();
+      by_size_[oldest.bytes].pop_front();
+      kept_bytes_ -= oldest.bytes;
+      std::free(oldest.data);
     }
   }
 
   std::mutex mutex_;
   const size_t limit_ = limit_from_environment();
   std::list<Block> kept_;  // oldest first
+  std::unordered_map<size_t, std::deque<std::list<Block>::iterator>> by_size_;  // those of one size, too
   size_t kept_bytes_ = 0;
   size_t in_use_ = 0;
   int64_t reused_ = 0;

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 import torch
 
 import shardway as sw
@@ -19,16 +20,17 @@ def gathered(rows: int = ROWS) -> torch.Tensor:
     return result
 
 
+@pytest.mark.parametrize("rows", [2**14, ROWS])
 @ranks(2, 3)
-def test_a_freed_result_is_the_memory_of_the_next(rank, size):
+def test_a_freed_result_is_the_memory_of_the_next(rank, size, rows):
     sw.empty_cache()
-    first = gathered()
+    first = gathered(rows)
     address = first.data_ptr()
     del first
     assert sw.memory_stats()["cached_bytes"] > 0
-    second = gathered()
+    second = gathered(rows)
     assert second.data_ptr() == address
-    assert torch.equal(second, torch.ones(size * ROWS))
+    assert torch.equal(second, torch.ones(size * rows))
 
 
 @ranks(2)
