@@ -111,10 +111,10 @@ def _forward(batch: Batch, op: Op) -> list[Contender]:
     x.copy_(batch.part(batch.rank))
     for name, gather in gathers.items():
         batch.check_gathered(name, gather())
-    found = [Contender(name, lambda: _rewrite(x), gather) for name, gather in gathers.items()]
+    found = [Contender(name, lambda: rewrite(x), gather) for name, gather in gathers.items()]
     if op.sizes_given:
         source, target = torch.zeros(batch.total_shape), torch.zeros(batch.total_shape)
-        found.append(Contender(COPY, lambda: _rewrite(source), lambda: target.copy_(source)))
+        found.append(Contender(COPY, lambda: rewrite(source), lambda: target.copy_(source)))
     return found
 
 
@@ -133,10 +133,10 @@ def _forward_backward(batch: Batch, op: Op, grad: str) -> list[Contender]:
         gathered.backward(upstream)
         return gathered
 
-    def rewrite() -> None:
+    def rewrite_both() -> None:
         x.grad = None
-        _rewrite(x)
-        _rewrite(upstream)
+        rewrite(x)
+        rewrite(upstream)
 
     x.copy_(batch.part(batch.rank)).requires_grad_()
     for name, gather in gathers.items():
@@ -144,11 +144,11 @@ def _forward_backward(batch: Batch, op: Op, grad: str) -> list[Contender]:
         upstream.copy_(batch.upstream(batch.rank + 1))  # the summing peer changes it in place
         batch.check_gathered(name, call(gather))
         batch.check_gradient(name, grad)
-    return [Contender(name, rewrite, lambda gather=gather: call(gather)) for name, gather in gathers.items()]
+    return [Contender(name, rewrite_both, lambda gather=gather: call(gather)) for name, gather in gathers.items()]
 
 
 @torch.no_grad()
-def _rewrite(t: Tensor) -> None:
+def rewrite(t: Tensor) -> None:
     t.fill_(1.0)
 
 

@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 import shardway as sw
+from bench.ragged_contenders import rewrite
 from bench.timing import Contender
 
 OURS = "shardway"
@@ -142,7 +143,7 @@ def contenders(case: Case, groups: Groups) -> list[Contender]:
     if not case.op.is_ragged:
         found.append(_dtensor(case, local, groups.meshes[case.op.mesh_shape(case.ranks)]))
     source, target = torch.zeros(case.result_shape), torch.zeros(case.result_shape)
-    return [*found, Contender(COPY, lambda: _rewrite(source), lambda: target.copy_(source))]
+    return [*found, Contender(COPY, lambda: rewrite(source), lambda: target.copy_(source))]
 
 
 def _ours(name: str, case: Case, local: Tensor, group: dist.ProcessGroup) -> Contender:
@@ -162,8 +163,4 @@ def _checked(name: str, case: Case, local: Tensor, call: Callable[[], Tensor | N
     result = call()
     assert result is not None
     case.check(name, result)
-    return Contender(name, lambda: _rewrite(local), call)
-
-
-def _rewrite(t: Tensor) -> None:
-    t.fill_(1.0)
+    return Contender(name, lambda: rewrite(local), call)

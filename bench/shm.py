@@ -75,7 +75,9 @@ contender that is {HOPELESS_TIMES:g} times slower than the fastest is not
 repeated. Outputs are the caller's (out), or
 fresh with the last three alive (steady), or fresh with nothing cached (first); the latter two at {PLOTTED_SHAPE}.
 
-From Python, 2 ranks: sw.all_gather_v on a gloo group against pad-gather-mask and gloo's isend and irecv.
+From Python, 2 ranks as torchrun starts them: sw.all_gather_v on a gloo group, sizes given, against pad-gather-mask as
+people copy it, which asks for the sizes, and given them as well, and against gloo's isend and irecv. --settled pins
+these ranks and schedules them as SCHED_BATCH, where gloo is at its best (bench/forked_ranks.py says why).
 
 Leaves build/bench/shm.json and build/bench/shm.png. Exits 1 when a claim is missed.
 """
@@ -92,7 +94,8 @@ def main(arguments: list[str] | None = None) -> int:
         rows += _measure_ranks(_cases(ranks, sizes, options.quick), options.seconds, remarks)
     if options.python:
         print(f"\n2 ranks, Python, sizes given, {PLOTTED_SHAPE}")
-        rows += python_rows(2, [size for size in sizes if size >= KIB], Effort(seconds=3 * options.seconds))
+        large = [size for size in sizes if size >= KIB]
+        rows += python_rows(2, large, Effort(seconds=3 * options.seconds), options.settled)
     _print_tables(rows)
     for remark in remarks[:REMARKS_SHOWN]:
         print(remark)
@@ -121,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="three sizes and one shape: rough figures in a minute")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, *many], help="numbers of ranks (default: 2 4)")
     parser.add_argument("--seconds", type=float, default=0.5, help="for one case, at least three turns each")
+    parser.add_argument("--settled", action="store_true", help="in Python: ranks scheduled as gloo likes it best")
     parser.add_argument("--no-python", dest="python", action="store_false", help="leave the Python part out")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
     return parser
