@@ -3,7 +3,8 @@
 The clock is CLOCK_MONOTONIC, which all processes of a host share. The ranks meet on a page of shared memory before
 each call, not in a collective, so that nothing of the group's own traffic falls into the measurement. A turn is some
 calls of one contender, one soon after the other, as in a loop; the first of them, which find the caches and the cores
-as another contender or a pause left them, do not count.
+as another contender or a pause left them, do not count. Ranks that are not pinned may come out of a sleep on one core,
+and stay there until the scheduler looks, some milliseconds later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 from bench.other_programs import OtherPrograms
 
 OUTPUTS_ALIVE = 3
-WARM_UPS = 2  # calls at the start of a turn that are not counted
+WARM_UPS = 2  # calls at the start of a turn that are not counted, or as many as fill the time
+WARM_UP_US = 5e3
 MOST_CALLS = 20  # of a turn that are counted
 TURN_US = 20e3  # a turn of short calls is at most about this long
 START_AFTER_NS = 30_000  # after the last rank has come: longer than all need to see it
@@ -160,15 +162,17 @@ def interleaved(meeting: Meeting, rank: int, contenders: list[Contender], effort
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     gc.collect()
     gc.disable()
-    calls = {}
+    calls, warm_ups = {}, {}
     for contender in contenders:  # from then on every contender has had the memory that it will have
         *_, last_us = _turn(meeting, rank, contender, OUTPUTS_ALIVE + 1)
         calls[contender.name] = max(1, min(MOST_CALLS, int(TURN_US / last_us)))
+        warm_ups[contender.name] = max(WARM_UPS, int(WARM_UP_US / (last_us + START_AFTER_NS / 1e3)))
     for done in _rounds(meeting, rank, effort.min_rounds, effort.max_rounds, effort.seconds):
         first = done % len(contenders)
         for contender in contenders[first:] + contenders[:first]:
-            turn = _turn(meeting, rank, contender, WARM_UPS + calls[contender.name])
-            samples[contender.name] += turn[WARM_UPS:]
+            uncounted = warm_ups[contender.name]
+            turn = _turn(meeting, rank, contender, uncounted + calls[contender.name])
+            samples[contender.name] += turn[uncounted:]
     gc.enable()
     for contender in contenders:
         contender.outputs.clear()
