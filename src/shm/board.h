@@ -43,6 +43,7 @@ struct BoardHead {
   alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board: what sleepers sleep on
   alignas(64) std::atomic<uint64_t> finished;     // the last collective after which it reads no peer's tensor
   alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; `taken_of_all` follow
+  alignas(64) std::atomic<int32_t> core{-1};      // that the rank ran on when it last entered a collective
 };
 
 // How a rank's input is to be read in this collective.

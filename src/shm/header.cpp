@@ -86,6 +86,7 @@ std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t
 }
 
 void enter(Waiting& waiting, uint64_t number) {
+  waiting.show_core();
   // Release: pairs with the acquire in meet(); the page is written before.
   waiting.own().entered(number).store(number, std::memory_order_release);
   waiting.ring();

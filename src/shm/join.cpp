@@ -15,7 +15,7 @@
 namespace shardway::shm {
 namespace {
 
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 
 // The first round: where to find a rank.
 struct Hello {

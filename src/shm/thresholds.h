@@ -101,6 +101,10 @@ static_assert(kSwapTurns <= slots_of(2) && kSwappedBytes <= slot_bytes(2));
 // Looks at a flag before the core is given away; the prototype's figure.
 inline constexpr int kSpins = 2000;
 
+// The same where a peer has the same core, as the system may have it for some milliseconds after both have
+// slept, though every rank could have its own.
+inline constexpr int kLooksBesidePeer = 50;
+
 // How long a waiter yields before it sleeps: a sleeper has to be woken by a system call. Not measured.
 inline constexpr std::chrono::microseconds kYieldFor{1000};
 

@@ -1,6 +1,8 @@
 // How a rank waits for its peers, and learns that it need not any more.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -58,6 +60,14 @@ class Waiting {
   // then sleeps until the next; but this rank need not wait until all that it has written is visible.
   void ring_in_passing() const {
     if (somebody_sleeps()) ring();
+  }
+
+  // Shows the peers where this rank runs.
+  void show_core() const {
+    if (!options_.spins) return;
+    std::atomic<int32_t>& shown = own().head().core;
+    const int core = sched_getcpu();
+    if (shown.load(std::memory_order_relaxed) != core) shown.store(core, std::memory_order_relaxed);
   }
 
   // Returns once `ready`, which the named peer brings about. Throws PeerLost when it cannot any more, or
@@ -170,9 +180,19 @@ class Waiting {
   bool spun(Ready& ready) const {
     for (int look = 0; look < spins_; ++look) {
       if (ready()) return true;
+      if (look == kLooksBesidePeer && is_beside_peer()) return false;
       pause_core();
     }
     return ready();
+  }
+
+  // Whether a peer, when it was last heard of, ran on the core that this rank has now, where it cannot go on.
+  bool is_beside_peer() const {
+    const int core = sched_getcpu();
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      if (peer != rank_ && board(peer).head().core.load(std::memory_order_relaxed) == core) return true;
+    }
+    return false;
   }
 
   bool somebody_sleeps() const {

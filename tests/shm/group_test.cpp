@@ -2,8 +2,11 @@
 #include "shm/group.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <array>
 #include <random>
+#include <span>
 
 #include "rank_runner.h"
 #include "scenario.h"
@@ -162,6 +165,23 @@ TEST_P(ShmGroup, TheWaysThatTrialsChooseWork) {
   const auto body = [&](shm::Group& group) { run_scenario(group, scenario, 2); };
   EXPECT_EQ(run_processes(GetParam(), body, {.ways = std::nullopt}),
             Endings(static_cast<size_t>(GetParam())));
+}
+
+// As a system may have it for a while, though each rank could have a core of its own.
+TEST_P(ShmGroup, RanksThatComeToShareACoreGoOn) {
+  const Scenario scenario = gather({0}, 0, ragged(GetParam(), 20'000));
+  const auto body = [&](shm::Group& group) {
+    std::array<int, 4> cores{};
+    const int core = sched_getcpu();
+    group.gather_notes(std::as_bytes(std::span(&core, 1)), reinterpret_cast<std::byte*>(cores.data()),
+                       sizeof(core));
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(cores[0]), &one);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0) throw std::runtime_error("sched_setaffinity");
+    run_scenario(group, scenario, 3);
+  };
+  EXPECT_EQ(run_processes(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
 }
 
 TEST_P(ShmGroup, NothingMovesWhereNothingIsToMove) {
