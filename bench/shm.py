@@ -73,7 +73,8 @@ are pinned alike: rank r to core r modulo cores. Results are checked in every tu
 other programs were busy meanwhile, and calls that they interrupted do not count where enough others are left. A
 contender that is {HOPELESS_TIMES:g} times slower than the fastest is not
 repeated. Outputs are the caller's (out), or
-fresh with the last three alive (steady), or fresh with nothing cached (first); the latter two at {PLOTTED_SHAPE}.
+fresh with the last three alive (steady), or fresh with nothing cached (first); the latter two at {PLOTTED_SHAPE}, with
+tensors whose outputs are the caller's in the same run as the steady ones.
 
 From Python, 2 ranks as torchrun starts them: sw.all_gather_v on a gloo group, sizes given, against pad-gather-mask as
 people copy it, which asks for the sizes, and given them as well, and against gloo's isend and irecv. --settled pins

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench.report import Claim, bytes_text, geometric_mean
-from bench.shm_contenders import COPIES, OPEN_MPI, OURS, OURS_SHARED, OUT, STEADY, TENSORS, TENSORS_SHARED, is_mpi
+from bench.shm_contenders import (
+    COPIES,
+    OPEN_MPI,
+    OURS,
+    OURS_SHARED,
+    OUT,
+    STEADY,
+    TENSORS,
+    TENSORS_SHARED,
+    is_mpi,
+    with_out,
+)
 from bench.shm_rows import KIB, MIB, OPS, ShmRow
 
 TWO, FOUR, EIGHT = 2, 4, 8
@@ -112,9 +123,8 @@ def _against_a_copy(figures: Figures, op: str, limit: float, of_what: str) -> li
 def _steady(figures: Figures, op: str, limit: float = 1.3) -> list[Claim]:
     ratios: Ratios = {}
     for place in figures.places(op, STEADY, TWO):
-        given = Place(place.op, OUT, place.ranks, place.shape, place.bytes)
         for contender in (TENSORS, TENSORS_SHARED):
-            steady, out = figures.us(place, contender), figures.us(given, contender)
+            steady, out = figures.us(place, contender), figures.us(place, with_out(contender))
             if steady is not None and out is not None:
                 ratios[place] = min(ratios.get(place, 1e9), out / steady)
     if not ratios:

@@ -25,6 +25,7 @@ class Contender:
     program: str
     variant: str
     policies: tuple[str, ...] = POLICIES
+    output: str | None = None  # its own policy, whatever that of the case
 
     @property
     def kind(self) -> str:
@@ -38,6 +39,11 @@ class Program:
 
     name: str
     commands: Callable[[int, Path], list[list[str]]]
+
+
+def with_out(contender: str) -> str:
+    """The same contender with the caller's outputs, where others have fresh ones."""
+    return f"{contender}, out="
 
 
 def _one_process_a_rank(program: str) -> Callable[[int, Path], list[list[str]]]:
@@ -85,6 +91,8 @@ CONTENDERS = [
     Contender(OURS_SHARED, "buffers", "shared", (OUT,)),
     Contender(TENSORS, "tensors", "ordinary"),
     Contender(TENSORS_SHARED, "tensors", "shared"),
+    Contender(with_out(TENSORS), "tensors", "ordinary", (STEADY,), output=OUT),
+    Contender(with_out(TENSORS_SHARED), "tensors", "shared", (STEADY,), output=OUT),
     *(Contender(name, "copy", name.replace(" ", "_"), (OUT,)) for name in COPIES),
     Contender(PULLS, "pull", "any", (OUT,)),
     *MPI_CONTENDERS,

@@ -65,7 +65,7 @@ class Case:
 
     def task(self, contender: Contender, repeats: int) -> str:
         sizes = " ".join(str(size) for size in self.sizes())
-        return f"{self.op} {self.output} {contender.variant} {repeats} {sizes}"
+        return f"{self.op} {contender.output or self.output} {contender.variant} {repeats} {sizes}"
 
     def has_core_each(self) -> bool:
         return self.ranks <= len(os.sched_getaffinity(0))
