@@ -125,7 +125,7 @@ class BlockCache {
 
   std::mutex mutex_;
   const size_t limit_ = limit_from_environment();
-  std::list<Block> kept_;  // oldest first
+  std::list<Block> kept_;                                                       // oldest first
   std::unordered_map<size_t, std::deque<std::list<Block>::iterator>> by_size_;  // those of one size, too
   size_t kept_bytes_ = 0;
   size_t in_use_ = 0;
