@@ -31,12 +31,10 @@ class Known {
   std::shared_ptr<Peer> find(const Nonce& nonce) {
     const std::lock_guard lock(mutex_);
     const Key key{fork_generation(), nonce};
-    const auto peer = peers_.find(key);
-    if (auto known = peer == peers_.end() ? nullptr : peer->second.lock()) return known;
-    const auto entry = arenas_.find(key);
-    const auto arena = entry == arenas_.end() ? nullptr : entry->second.lock();
+    if (auto known = alive(peers_, key)) return known;
+    const auto arena = alive(arenas_, key);
     if (!arena) return nullptr;
-    auto made = std::make_shared<Peer>(arena, handle_of_process());
+    auto made = std::make_shared<Peer>(arena);
     peers_[key] = made;
     return made;
   }
@@ -52,6 +50,12 @@ class Known {
 
  private:
   using Key = std::pair<uint64_t, Nonce>;
+
+  template <class Kind>
+  static std::shared_ptr<Kind> alive(const std::map<Key, std::weak_ptr<Kind>>& all, const Key& key) {
+    const auto entry = all.find(key);
+    return entry == all.end() ? nullptr : entry->second.lock();
+  }
 
   std::mutex mutex_;
   std::map<Key, std::weak_ptr<Peer>> peers_;
@@ -78,8 +82,8 @@ Peer::Peer(const File& arena, File process, pid_t pid, const Nonce& expected)
   }
 }
 
-Peer::Peer(std::shared_ptr<Arena> arena, File process)
-    : process_(std::move(process)),
+Peer::Peer(std::shared_ptr<Arena> arena)
+    : process_(handle_of_process()),
       pid_(getpid()),
       nonce_(arena->nonce()),
       arena_(std::move(arena)),

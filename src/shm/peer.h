@@ -18,7 +18,7 @@ namespace shardway::shm {
 // the peer is a thread of this process, the arena is seen where its owner sees it.
 class Peer {
  public:
-  Peer(std::shared_ptr<Arena> arena, File process);
+  explicit Peer(std::shared_ptr<Arena> arena);
 
   // Maps the file and reads the nonce back; throws std::runtime_error when it is another's.
   Peer(const File& arena, File process, pid_t pid, const Nonce& expected);
