@@ -28,6 +28,14 @@ using Endings = std::vector<std::string>;
 // Forks the ranks and waits for them.
 Endings run_processes(int64_t ranks, const RankBody& body, const RunOptions& options = {});
 
+// An exchange among these of the ranks. One that waits for a rank that has ended throws.
+using ExchangeAmong = std::function<shm::Exchange(const std::vector<int64_t>& members)>;
+using RankApart = std::function<void(int64_t rank, const ExchangeAmong&)>;
+
+// Ranks that make groups of some of them. Threads give the first exception on.
+Endings run_processes_apart(int64_t ranks, const RankApart& body);
+void run_threads_apart(int64_t ranks, const RankApart& body);
+
 // Forks processes that meet through `exchange` but do not join by themselves.
 Endings run_unjoined(int64_t ranks, const std::function<void(int64_t rank, const shm::Exchange&)>& body);
 
