@@ -55,8 +55,11 @@ File connect_to(const std::string& name, std::chrono::milliseconds patience) {
   setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));  // of connect as well
   const Address address = address_of(name);
-  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&address.socket), address.bytes) != 0)
-    raise_error("no process of this host answers at the socket");
+  int failed = 0;
+  do {
+    failed = connect(connection.get(), reinterpret_cast<const sockaddr*>(&address.socket), address.bytes);
+  } while (failed != 0 && errno == EINTR);
+  if (failed != 0) raise_error("no process of this host answers at the socket");
   return connection;
 }
 

@@ -2,16 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
+#include <optional>
 #include <system_error>
 #include <vector>
 
 #include "shm/errors.h"
+#include "shm/fork_mutex.h"
 #include "shm/process.h"
 
 namespace shardway::shm {
@@ -22,17 +22,12 @@ constexpr int64_t kHeadBytes = kPageBytes;
 constexpr int64_t kGrowBytes = 2 << 20;
 constexpr int64_t kLeastArena = 64 << 20;
 constexpr int64_t kLargestArena = int64_t{256} << 30;  // peers map all of it: addresses are not endless
-constexpr int64_t kTrimFrom = 64 << 10;
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-// Small blocks share pages; larger ones have their own, so that trim can give them back.
+// Small blocks share pages; larger ones have their own.
 int64_t rounded(int64_t bytes) {
   return bytes < 2048 ? (std::max(bytes, int64_t{1}) + 63) / 64 * 64 : whole_pages(bytes);
-}
-
-[[noreturn]] void raise_error(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
 }
 
 // ftruncate past the file size limit would be a signal, not an error.
@@ -44,27 +39,19 @@ int64_t within_file_limit(int64_t bytes) {
 
 }  // namespace
 
-Nonce random_nonce() {
-  Nonce nonce{};
-  if (getrandom(nonce.data(), sizeof(nonce), 0) != sizeof(nonce)) raise_error("getrandom");
-  return nonce;
-}
-
 std::shared_ptr<Arena> Arena::create(int64_t limit_bytes) {
-  File file(memfd_create("shardway", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file) raise_error("memfd_create");
+  File file = new_memory_file();
   const int64_t wanted = std::clamp(limit_bytes, kHeadBytes, kLargestArena);
-  int64_t size = within_file_limit(wanted) / 4096 * 4096;
-  for (;; size /= 2) {  // an address space limit may leave less
-    if (ftruncate(file.get(), size) != 0) raise_error("ftruncate of a memfd");
-    void* base = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                      file.get(), 0);
-    if (base == MAP_FAILED && (errno != ENOMEM || size < kLeastArena)) raise_error("mmap of a memfd");
-    if (base == MAP_FAILED) continue;
-    // Peers rely on the size: reading past the end of a file that shrank would be a signal.
-    fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);  // a hint: where it fails, pages are small
-    return std::shared_ptr<Arena>(new Arena(std::move(file), static_cast<std::byte*>(base), size));
+  for (int64_t size = within_file_limit(wanted) / kPageBytes * kPageBytes;; size /= 2) {
+    set_size(file, size);
+    try {
+      Mapping mapping(file, size, Mapping::Access::write);
+      madvise(mapping.data(), static_cast<size_t>(size), MADV_HUGEPAGE);  // a hint: else pages are small
+      seal(file, Writers::those_there_are);
+      return std::shared_ptr<Arena>(new Arena(std::move(file), std::move(mapping)));
+    } catch (const std::system_error& error) {  // an address space limit may leave less
+      if (error.code() != std::errc::not_enough_memory || size < kLeastArena) throw;
+    }
   }
 }
 
@@ -72,9 +59,9 @@ namespace {
 
 // The arenas of this process and, in a child of fork, of its parents: inherited tensors lie in those.
 struct ProcessArenas {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<std::shared_ptr<Arena>> all;  // the last is the newest
-  uint64_t generation = 0;                  // of the newest
+  std::optional<uint64_t> generation;       // of the newest; without: it is a parent's
 
   static ProcessArenas& instance() {
     static auto* arenas = new ProcessArenas;  // never destroyed: tensors may outlive the end of main
@@ -102,6 +89,15 @@ ArenaStats Arena::stats_of_process() {
   return arenas.has_own() ? arenas.all.back()->stats() : ArenaStats{};
 }
 
+void Arena::renew_of_process() {
+  ProcessArenas& arenas = ProcessArenas::instance();
+  const std::lock_guard lock(arenas.mutex);
+  if (!arenas.has_own() || arenas.all.back().use_count() > 1) return;
+  if (arenas.all.back()->stats().in_use_bytes > 0) return;
+  arenas.all.pop_back();
+  arenas.generation.reset();
+}
+
 bool Arena::is_in_any(const std::byte* data) {
   ProcessArenas& arenas = ProcessArenas::instance();
   const std::lock_guard lock(arenas.mutex);
@@ -117,57 +113,32 @@ void Arena::free_anywhere(std::byte* block) {
   }
 }
 
-Arena::Arena(File file, std::byte* base, int64_t size)
+Arena::Arena(File file, Mapping mapping)
     : file_(std::move(file)),
-      base_(base),
-      size_(size),
+      mapping_(std::move(mapping)),
       nonce_(random_nonce()),
       generation_(fork_generation()),
       end_(kHeadBytes) {
-  try {
-    commit(kHeadBytes);
-  } catch (...) {
-    munmap(base_, static_cast<size_t>(size_));
-    throw;
-  }
-  *reinterpret_cast<ArenaHead*>(base_) = {.nonce = nonce_, .size = size_};
+  commit(kHeadBytes);
+  *reinterpret_cast<MemoryHead*>(mapping_.data()) = {.nonce = nonce_, .size = size()};
 }
-
-Arena::~Arena() { munmap(base_, static_cast<size_t>(size_)); }
 
 bool Arena::contains(const std::byte* data, int64_t bytes) const {
   const auto begin = reinterpret_cast<uintptr_t>(data);
-  const auto base = reinterpret_cast<uintptr_t>(base_);
-  return begin >= base && begin - base <= static_cast<uintptr_t>(size_ - bytes);
+  const auto base = reinterpret_cast<uintptr_t>(this->base());
+  return begin >= base && begin - base <= static_cast<uintptr_t>(size() - bytes);
 }
 
 std::byte* Arena::allocate(int64_t bytes) {
   if (generation_ != fork_generation())
     throw WrongProcess("the arena belongs to the process that forked this one");
-  if (bytes > size_) throw ArenaFull(bytes, size_ - end_);
+  if (bytes > size()) throw ArenaFull(bytes, size() - end_);
   const int64_t wanted = rounded(bytes);
   const std::lock_guard lock(mutex_);
   const int64_t offset = take(wanted);
   used_.emplace(offset, wanted);
   in_use_ += wanted;
-  return base_ + offset;
-}
-
-std::byte* Arena::allocate_pages(int64_t bytes) {
-  const int64_t wanted = whole_pages(bytes);
-  std::byte* block = allocate(wanted + kPageBytes);
-  const int64_t before = whole_pages(offset_of(block)) - offset_of(block);
-  std::byte* pages = block + before;
-  {
-    const std::lock_guard lock(mutex_);
-    used_.erase(offset_of(block));
-    if (before > 0) used_.emplace(offset_of(block), before);
-    used_.emplace(offset_of(pages), wanted);
-    used_.emplace(offset_of(pages) + wanted, kPageBytes - before);
-  }
-  if (before > 0) free(block);
-  free(pages + wanted);
-  return pages;
+  return mapping_.data() + offset;
 }
 
 // The smallest free block that is enough, else fresh memory at the end.
@@ -182,7 +153,7 @@ int64_t Arena::take(int64_t bytes) {
   auto last = free_.empty() ? free_.end() : std::prev(free_.end());
   const bool extends = last != free_.end() && last->first + last->second == end_;
   if (extends) offset = last->first;
-  if (bytes > size_ - offset) throw ArenaFull(bytes, size_ - offset);
+  if (bytes > size() - offset) throw ArenaFull(bytes, size() - offset);
   commit(offset + bytes);
   if (extends) erase_free(last);
   end_ = offset + bytes;
@@ -191,7 +162,7 @@ int64_t Arena::take(int64_t bytes) {
 
 void Arena::commit(int64_t end) {
   if (end <= committed_) return;
-  const int64_t target = std::min((end + kGrowBytes - 1) / kGrowBytes * kGrowBytes, size_);
+  const int64_t target = std::min((end + kGrowBytes - 1) / kGrowBytes * kGrowBytes, size());
   const int64_t available = available_memory_bytes();
   if (target - committed_ > available) throw ArenaFull(end - committed_, available);
   while (fallocate(file_.get(), 0, committed_, target - committed_) != 0) {
@@ -237,18 +208,7 @@ void Arena::erase_free(std::map<int64_t, int64_t>::iterator block) {
 
 ArenaStats Arena::stats() {
   const std::lock_guard lock(mutex_);
-  return {.in_use_bytes = in_use_, .committed_bytes = committed_, .limit_bytes = size_};
-}
-
-void Arena::trim() {
-  if (generation_ != fork_generation()) return;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [offset, bytes] : free_) {
-    const int64_t begin = (offset + 4095) / 4096 * 4096;
-    const int64_t end = (offset + bytes) / 4096 * 4096;
-    if (end - begin >= kTrimFrom)
-      fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin);
-  }
+  return {.in_use_bytes = in_use_, .committed_bytes = committed_, .limit_bytes = size()};
 }
 
 }  // namespace shardway::shm

@@ -1,7 +1,6 @@
 // A rank's memory that its peers can read.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,13 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "shm/file.h"
+#include "shm/memory_file.h"
 
 namespace shardway::shm {
-
-// A number that no other arena of any host has.
-using Nonce = std::array<uint64_t, 2>;
-Nonce random_nonce();
 
 struct ArenaStats {
   int64_t in_use_bytes = 0;
@@ -24,9 +19,10 @@ struct ArenaStats {
   int64_t limit_bytes = 0;
 };
 
-// One sparse file without a name, sized once, mapped once by its rank and once by each peer. Blocks grow it
-// from the front; what is freed stays committed for the next block. Any thread may call. In a child of fork
-// allocate throws WrongProcess, and free does nothing.
+// One sparse file without a name, sized once, mapped once by its rank for writing and once by each peer for
+// reading; nobody can write it in another way. Blocks grow it from the front; what is freed stays committed
+// for the next block: a file that is sealed against writing has no holes punched into it either. Any thread
+// may call. In a child of fork allocate throws WrongProcess, and free does nothing.
 class Arena {
  public:
   // Throws std::system_error where the system has no such memory.
@@ -39,33 +35,31 @@ class Arena {
   // What this process's own arena holds; zeros before there is one.
   static ArenaStats stats_of_process();
 
+  // Lets go of this process's own arena if nothing is in it and no group has it: the next call makes another.
+  static void renew_of_process();
+
   // Of the arenas that of_process made, here or in a parent before fork.
   static bool is_in_any(const std::byte* data);
   static void free_anywhere(std::byte* block);
 
-  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Memory aligned to 64 bytes, or to whole pages, which then hold nothing else. Throws ArenaFull.
+  // Memory aligned to 64 bytes. Throws ArenaFull.
   std::byte* allocate(int64_t bytes);
-  std::byte* allocate_pages(int64_t bytes);
   void free(std::byte* block);
 
   bool contains(const std::byte* data, int64_t bytes) const;
-  int64_t offset_of(const std::byte* data) const { return data - base_; }
+  int64_t offset_of(const std::byte* data) const { return data - base(); }
 
   int fd() const { return file_.get(); }
-  int64_t size() const { return size_; }
+  int64_t size() const { return mapping_.bytes(); }
   const Nonce& nonce() const { return nonce_; }
-  const std::byte* base() const { return base_; }
+  const std::byte* base() const { return mapping_.data(); }
   ArenaStats stats();
 
-  // Gives the memory of free blocks back to the system.
-  void trim();
-
  private:
-  Arena(File file, std::byte* base, int64_t size);
+  Arena(File file, Mapping mapping);
 
   int64_t take(int64_t bytes);
   void commit(int64_t end);
@@ -73,8 +67,7 @@ class Arena {
   void erase_free(std::map<int64_t, int64_t>::iterator block);
 
   File file_;
-  std::byte* base_;
-  int64_t size_;
+  Mapping mapping_;
   Nonce nonce_;
   uint64_t generation_;
   std::mutex mutex_;
@@ -84,12 +77,6 @@ class Arena {
   int64_t end_ = 0;                                // past the last block, used or free
   int64_t committed_ = 0;                          // past what the system has promised
   int64_t in_use_ = 0;
-};
-
-// What the file of an arena begins with: a peer reads it back to know that the memory is the same.
-struct ArenaHead {
-  Nonce nonce;
-  int64_t size;
 };
 
 }  // namespace shardway::shm

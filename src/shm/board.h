@@ -1,4 +1,5 @@
 // What a rank shows to the others of a group: it alone writes its board, in its own arena; all read it.
+// Beside it lies its section of the group's memory, with what all may write (group_memory.h).
 #pragma once
 
 #include <array>
@@ -109,34 +110,34 @@ class BoardPlan {
     return pair(ranks_) + static_cast<int64_t>(number % 2) * page_bytes();
   }
   int64_t lists(uint64_t number) const { return page(number) + int64_t{sizeof(Header)}; }
-  int64_t payloads() const { return round_up(pair(ranks_) + 2 * page_bytes(), 4096); }
+  int64_t bytes() const { return pair(ranks_) + 2 * page_bytes(); }
+
+  // Of a rank's section: payloads, then rings.
   int64_t payload_bytes() const { return shm::payload_bytes(ranks_); }
   int64_t slots() const { return slots_; }
   int64_t ring_bytes() const { return slots_ * slot_bytes_; }
   int64_t slot(int64_t ring, uint64_t number) const {
-    return rings() + (ring * slots_ + static_cast<int64_t>(number) % slots_) * slot_bytes_;
+    return payload_bytes() + (ring * slots_ + static_cast<int64_t>(number) % slots_) * slot_bytes_;
   }
-  int64_t bytes() const { return rings() + ranks_ * slots_ * slot_bytes_; }
-
-  // Payloads and rings, on pages of their own if the board is: what readers may write too.
-  int64_t shared() const { return payloads(); }
-  int64_t shared_bytes() const { return bytes() - payloads(); }
+  int64_t section_bytes() const {
+    return round_up(payload_bytes() + ranks_ * slots_ * slot_bytes_, 4096);  // no two ranks' on one page
+  }
 
  private:
   static int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
   int64_t page_bytes() const { return int64_t{sizeof(Header)} + round_up(Lists::most_bytes(ranks_), 64); }
-  int64_t rings() const { return payloads() + payload_bytes(); }
 
   int64_t ranks_;
   int64_t slots_;
   int64_t slot_bytes_;
 };
 
-// A view of one rank's board.
+// A view of one rank's board and section.
 class Board {
  public:
   Board() = default;
-  Board(std::byte* data, const BoardPlan& plan) : data_(data), plan_(plan) {}
+  Board(std::byte* data, std::byte* section, const BoardPlan& plan)
+      : data_(data), section_(section), plan_(plan) {}
 
   BoardHead& head() const { return *reinterpret_cast<BoardHead*>(data_); }
   PairLine& pair(int64_t peer) const { return *reinterpret_cast<PairLine*>(data_ + plan_.pair(peer)); }
@@ -150,15 +151,16 @@ class Board {
     return {data_ + plan_.lists(number), dims, plan_.ranks()};
   }
   const BoardPlan& plan() const { return plan_; }
-  std::byte* payload(int64_t offset) const { return data_ + plan_.payloads() + offset; }
+  std::byte* payload(int64_t offset) const { return section_ + offset; }
   bool holds_payload(int64_t offset, int64_t bytes) const {
     return offset >= 0 && bytes >= 0 && bytes <= kInlineBytes && offset <= plan_.payload_bytes() - bytes;
   }
-  std::byte* slot(int64_t ring, uint64_t number) const { return data_ + plan_.slot(ring, number); }
+  std::byte* slot(int64_t ring, uint64_t number) const { return section_ + plan_.slot(ring, number); }
   std::byte* data() const { return data_; }
 
  private:
   std::byte* data_ = nullptr;
+  std::byte* section_ = nullptr;
   BoardPlan plan_{1};
 };
 

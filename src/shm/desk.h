@@ -5,6 +5,7 @@
 
 #include "shm/arena.h"
 #include "shm/board.h"
+#include "shm/group_memory.h"
 #include "shm/mailbox.h"
 #include "shm/waiting.h"
 #include "shm/ways.h"
@@ -13,6 +14,7 @@ namespace shardway::shm {
 
 struct Desk {
   std::shared_ptr<Arena> arena;
+  std::shared_ptr<GroupMemory> memory;
   std::unique_ptr<Waiting> waiting;
   std::unique_ptr<Mailbox> mailbox;
   Ways ways = {};

@@ -11,8 +11,10 @@
 
 namespace shardway::shm {
 
-Group::Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes)
+Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
+             std::unique_ptr<Waiting> waiting, bool can_read_processes)
     : desk_{.arena = std::move(arena),
+            .memory = std::move(memory),
             .waiting = std::move(waiting),
             .mailbox = nullptr,
             .ways = {.can_read_processes = can_read_processes}},
@@ -22,7 +24,6 @@ Group::Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, boo
 
 Group::~Group() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
-  desk_.waiting->stop_writing();
   desk_.waiting->end({.how = End::left, .rank = rank()});
   retire(std::move(desk_.arena), std::move(desk_.waiting), desk_.mailbox->take_blocks());
 }

@@ -81,14 +81,14 @@ class Group {
   void run(const AllReduce& all_reduce);
 
  private:
-  Group(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, bool can_read_processes);
+  Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting,
+        bool can_read_processes);
 
   void run_one(const Part& part);
   void run_shared(const Part& part, int64_t heavy);
 
   // Takes those that were given, or finds out which are the faster ones between these cores: collective.
   void choose_ways(const std::optional<Ways>& given);
-  bool can_all_write();
   struct Trial {
     int64_t without = INT64_MAX;  // nanoseconds
     int64_t with = INT64_MAX;

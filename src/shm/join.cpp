@@ -1,12 +1,15 @@
 // How ranks find out that they share a host, and how they come to share memory.
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <optional>
+#include <thread>
 
 #include "shm/group.h"
+#include "shm/group_memory.h"
 #include "shm/process.h"
 #include "shm/rendezvous.h"
 #include "shm/retired.h"
@@ -15,19 +18,28 @@
 namespace shardway::shm {
 namespace {
 
-constexpr uint64_t kVersion = 2;
+constexpr uint64_t kVersion = 3;
+constexpr size_t kReasonBytes = 320;
 
-// The first round: where to find a rank.
+// How often a rank of this host is asked for its memory before it counts as unshared, and how long apart.
+constexpr int kTries = 3;
+constexpr auto kPause = std::chrono::milliseconds(20);
+
+// The first round: where to find a rank, and the word that opens its door.
 struct Hello {
   uint64_t version = kVersion;
   uint64_t is_willing = 0;
   Nonce arena = {};
   uint64_t address = 0;  // of the arena, in the rank's own process
   uint64_t doorway = 0;
+  Nonce secret = {};
+  Nonce memory = {};   // the group's; rank 0's word counts
   uint64_t group = 0;  // this rank's part of the group's number
+  HostMark host = {};
+  int64_t pid = 0;
   cpu_set_t cores = {};
   int64_t quota = -1;
-  std::array<char, 128> why_not = {};
+  std::array<char, kReasonBytes> why_not = {};
 };
 
 // The second round: what came of it.
@@ -35,7 +47,7 @@ struct Verdict {
   uint64_t is_met = 0;
   int64_t board = 0;  // its offset in the arena
   uint64_t can_read_processes = 0;
-  std::array<char, 128> why_not = {};
+  std::array<char, kReasonBytes> why_not = {};
 };
 
 template <class T>
@@ -59,21 +71,34 @@ std::string text_of(const T& said, size_t rank) {
   return text + " (rank " + std::to_string(rank) + ")";
 }
 
+// A rank as messages name it: its number and its process.
+std::string name_of(size_t rank, const Hello& hello) {
+  return "rank " + std::to_string(rank) + " (process " + std::to_string(hello.pid) + ")";
+}
+
 // This rank's side of the handshake.
 class Joiner {
  public:
-  explicit Joiner(const JoinOptions& options) : options_(options) {}
+  explicit Joiner(const JoinOptions& options) : options_(options), plan_(options.size) {}
 
   Hello hello() {
-    Hello hello{.cores = allowed_cores(), .quota = core_quota()};
+    Hello hello{.host = host_mark(), .pid = getpid(), .cores = allowed_cores(), .quota = core_quota()};
     try {
       sweep_retired();
       arena_ = options_.arena ? options_.arena : Arena::of_process();
       Peer::announce(arena_);
-      doorway_.emplace(*arena_);
+      process_ = handle_of_process();
+      std::vector<int> files = {arena_->fd(), process_.get()};
+      if (options_.rank == 0) {
+        memory_ = GroupMemory::create(plan_);
+        hello.memory = memory_->nonce();
+        files.push_back(memory_->fd());
+      }
+      doorway_.emplace(std::move(files));
       hello.group = random_nonce()[0];
       hello.arena = arena_->nonce();
       hello.doorway = doorway_->name();
+      hello.secret = doorway_->secret();
       hello.address = reinterpret_cast<uintptr_t>(arena_->base());
       hello.is_willing = 1;
     } catch (const std::exception& error) {
@@ -87,7 +112,8 @@ class Joiner {
     try {
       for (size_t rank = 0; rank < hellos.size(); ++rank) {
         const bool is_own = static_cast<int64_t>(rank) == options_.rank;
-        peers_.push_back(is_own ? nullptr : peer_at(hellos[rank]));
+        peers_.push_back(nullptr);
+        if (!is_own) call(rank, hellos);
       }
       verdict.can_read_processes = can_read(hellos) ? 1 : 0;
       board_ = fresh_board(hellos);
@@ -99,16 +125,28 @@ class Joiner {
     return verdict;
   }
 
+  // Whether every peer's board lies where it says, as far as the mapping can tell.
+  bool holds(const std::vector<Verdict>& verdicts) const {
+    for (size_t rank = 0; rank < verdicts.size(); ++rank) {
+      const bool is_own = static_cast<int64_t>(rank) == options_.rank;
+      if (is_own) continue;
+      const int64_t board = verdicts[rank].board;
+      if (board % int64_t{alignof(BoardHead)} != 0 || !peers_[rank]->holds(board, plan_.bytes()))
+        return false;
+    }
+    return true;
+  }
+
   std::unique_ptr<Waiting> waiting(const std::vector<Hello>& hellos, const std::vector<Verdict>& verdicts) {
-    const BoardPlan plan(options_.size);
     std::vector<Board> boards;
     std::vector<cpu_set_t> cores;
     std::vector<int64_t> quotas;
     for (size_t rank = 0; rank < hellos.size(); ++rank) {
       const bool is_own = static_cast<int64_t>(rank) == options_.rank;
-      // Of a peer's board only payloads and rings are written, and mapped so.
+      // A peer's board is mapped for reading alone; its section is for everybody.
       boards.emplace_back(
-          is_own ? board_ : const_cast<std::byte*>(peers_[rank]->base()) + verdicts[rank].board, plan);
+          is_own ? board_ : const_cast<std::byte*>(peers_[rank]->base()) + verdicts[rank].board,
+          memory_->section(plan_, static_cast<int64_t>(rank)), plan_);
       cores.push_back(hellos[rank].cores);
       quotas.push_back(hellos[rank].quota);
     }
@@ -117,33 +155,57 @@ class Joiner {
                                      wait);
   }
 
-  // Whether a peer's board lies where it says, as far as the mapping can tell.
-  bool holds(const std::vector<Verdict>& verdicts) const {
-    for (size_t rank = 0; rank < verdicts.size(); ++rank) {
-      const bool is_own = static_cast<int64_t>(rank) == options_.rank;
-      if (!is_own && !peers_[rank]->holds(verdicts[rank].board, BoardPlan(options_.size).bytes()))
-        return false;
-    }
-    return true;
-  }
-
   void give_up() {
     if (board_ != nullptr) arena_->free(board_);
   }
 
   const std::shared_ptr<Arena>& arena() const { return arena_; }
 
+  // Everybody has it: nobody will ask for its file again.
+  std::shared_ptr<GroupMemory> memory() {
+    memory_->close_file();
+    return memory_;
+  }
+
  private:
-  std::shared_ptr<Peer> peer_at(const Hello& hello) const {
-    if (auto known = Peer::find(hello.arena)) return known;
-    return call_at(hello.doorway, hello.arena, options_.patience);
+  // Finds the peer's arena, and at rank 0 the group's memory. What fails is tried again where both ranks
+  // should see the same sockets: there it is no sign of another host.
+  void call(size_t rank, const std::vector<Hello>& hellos) {
+    const Hello& theirs = hellos[rank];
+    const bool is_near = theirs.host == hellos[static_cast<size_t>(options_.rank)].host;
+    for (int tries = 1;; ++tries) {
+      try {
+        return call_once(rank, theirs);
+      } catch (const std::exception& error) {
+        if (is_near && tries < kTries) {
+          std::this_thread::sleep_for(kPause);
+          continue;
+        }
+        throw std::runtime_error(name_of(rank, theirs) + " could not be met: " + error.what() +
+                                 (is_near ? "; tried " + std::to_string(tries) + " times" : "") +
+                                 "; it runs " + place_of(theirs.host, host_mark()));
+      }
+    }
+  }
+
+  void call_once(size_t rank, const Hello& theirs) {
+    peers_[rank] = Peer::find(theirs.arena);
+    if (rank == 0) memory_ = GroupMemory::find(theirs.memory);
+    if (peers_[rank] && (rank != 0 || memory_)) return;
+    Handed handed = call_at(theirs.doorway, theirs.secret, options_.patience);
+    if (!peers_[rank])
+      peers_[rank] = Peer::remember(
+          std::make_shared<Peer>(handed.arena, std::move(handed.process), handed.pid, theirs.arena));
+    if (rank != 0) return;
+    if (!handed.memory) throw std::runtime_error("it hands no memory of the group out");
+    memory_ = GroupMemory::open(handed.memory, theirs.memory, plan_);
   }
 
   // Whether the system lets this rank read every peer's memory, and the process is the right one.
   bool can_read(const std::vector<Hello>& hellos) const {
     for (size_t rank = 0; rank < hellos.size(); ++rank) {
       if (peers_[rank] == nullptr) continue;
-      ArenaHead head{};
+      MemoryHead head{};
       const int error = vm_read(peers_[rank]->pid(), hellos[rank].address,
                                 reinterpret_cast<std::byte*>(&head), sizeof(head));
       if (error != 0 || head.nonce != hellos[rank].arena) return false;
@@ -159,11 +221,10 @@ class Joiner {
   }
 
   std::byte* fresh_board(const std::vector<Hello>& hellos) {
-    const BoardPlan plan(options_.size);
-    std::byte* data = arena_->allocate_pages(plan.bytes());
+    std::byte* data = arena_->allocate(plan_.bytes());
     new (data) BoardHead{};
-    for (int64_t peer = 0; peer < options_.size; ++peer) new (data + plan.pair(peer)) PairLine{};
-    const Board board(data, plan);
+    for (int64_t peer = 0; peer < options_.size; ++peer) new (data + plan_.pair(peer)) PairLine{};
+    const Board board(data, nullptr, plan_);
     for (const uint64_t number : {0, 1}) board.header(number) = {};
     // Relaxed: the second round of the exchange comes between this and any peer's look.
     board.head().group.store(number_of(hellos), std::memory_order_relaxed);
@@ -171,7 +232,10 @@ class Joiner {
   }
 
   const JoinOptions& options_;
+  BoardPlan plan_;
   std::shared_ptr<Arena> arena_;
+  std::shared_ptr<GroupMemory> memory_;
+  File process_;
   std::optional<Doorway> doorway_;
   std::vector<std::shared_ptr<Peer>> peers_;
   std::byte* board_ = nullptr;
@@ -200,7 +264,8 @@ Joined Group::join(const JoinOptions& options) {
   auto waiting = joiner.waiting(hellos, verdicts);
   const bool can_read_processes = std::all_of(
       verdicts.begin(), verdicts.end(), [](const Verdict& theirs) { return theirs.can_read_processes != 0; });
-  std::shared_ptr<Group> group(new Group(joiner.arena(), std::move(waiting), can_read_processes));
+  std::shared_ptr<Group> group(
+      new Group(joiner.arena(), joiner.memory(), std::move(waiting), can_read_processes));
   group->choose_ways(options.ways);
   return {.group = std::move(group)};
 }

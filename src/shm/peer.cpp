@@ -1,13 +1,11 @@
 #include "shm/peer.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
+#include <map>
+#include <mutex>
 
+#include "shm/fork_mutex.h"
 #include "shm/process.h"
 
 namespace shardway::shm {
@@ -57,7 +55,7 @@ class Known {
     return entry == all.end() ? nullptr : entry->second.lock();
   }
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::map<Key, std::weak_ptr<Peer>> peers_;
   std::map<Key, std::weak_ptr<Arena>> arenas_;
 };
@@ -65,22 +63,12 @@ class Known {
 }  // namespace
 
 Peer::Peer(const File& arena, File process, pid_t pid, const Nonce& expected)
-    : process_(std::move(process)), pid_(pid), nonce_(expected) {
-  struct stat status {};
-  if (fstat(arena.get(), &status) != 0) throw std::system_error(errno, std::generic_category(), "fstat");
-  if ((fcntl(arena.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0)
-    throw std::runtime_error("the peer's memory could shrink");
-  size_ = status.st_size;
-  if (size_ < static_cast<int64_t>(sizeof(ArenaHead))) throw std::runtime_error("the peer's memory is empty");
-  void* base =
-      mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED | MAP_NORESERVE, arena.get(), 0);
-  if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap of a peer's memory");
-  base_ = static_cast<const std::byte*>(base);
-  if (reinterpret_cast<const ArenaHead*>(base_)->nonce != expected) {
-    munmap(base, static_cast<size_t>(size_));
-    throw std::runtime_error("the memory is another rank's");
-  }
-}
+    : process_(std::move(process)),
+      pid_(pid),
+      nonce_(expected),
+      mapping_(map_of_peer(arena, Mapping::Access::read, expected)),
+      base_(mapping_.data()),
+      size_(mapping_.bytes()) {}
 
 Peer::Peer(std::shared_ptr<Arena> arena)
     : process_(handle_of_process()),
@@ -89,20 +77,6 @@ Peer::Peer(std::shared_ptr<Arena> arena)
       arena_(std::move(arena)),
       base_(arena_->base()),
       size_(arena_->size()) {}
-
-Peer::~Peer() {
-  if (!arena_) munmap(const_cast<std::byte*>(base_), static_cast<size_t>(size_));
-}
-
-bool Peer::let_write(int64_t offset, int64_t bytes, bool may_write) {
-  if (arena_) return true;
-  const std::lock_guard lock(mutex_);
-  const int64_t others = may_write ? writers_[offset]++ : --writers_[offset];
-  if (others > 0) return true;
-  if (!may_write) writers_.erase(offset);
-  std::byte* pages = const_cast<std::byte*>(base_) + offset;
-  return mprotect(pages, static_cast<size_t>(bytes), may_write ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
-}
 
 void Peer::announce(const std::shared_ptr<Arena>& arena) { Known::instance().announce(arena); }
 

@@ -5,9 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 
 #include "shm/arena.h"
 #include "shm/file.h"
@@ -20,9 +18,8 @@ class Peer {
  public:
   explicit Peer(std::shared_ptr<Arena> arena);
 
-  // Maps the file and reads the nonce back; throws std::runtime_error when it is another's.
+  // As map_of_peer does it.
   Peer(const File& arena, File process, pid_t pid, const Nonce& expected);
-  ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
@@ -34,16 +31,9 @@ class Peer {
   static std::shared_ptr<Peer> remember(std::shared_ptr<Peer> peer);
 
   const std::byte* base() const { return base_; }
-  int64_t size() const { return size_; }
 
   // Whether [offset, offset + bytes) lies in the arena, whatever the numbers are.
-  bool holds(int64_t offset, int64_t bytes) const {
-    return offset >= 0 && bytes >= 0 && bytes <= size_ && offset <= size_ - bytes;
-  }
-
-  // Lets this process write these whole pages, or takes that back: as often as it was let, where ranks are
-  // threads. Whether the system does.
-  bool let_write(int64_t offset, int64_t bytes, bool may_write);
+  bool holds(int64_t offset, int64_t bytes) const { return lies_within(size_, offset, bytes); }
 
   const File& process() const { return process_; }  // readable once the process has ended
   pid_t pid() const { return pid_; }                // in this process's namespace; 0: not visible from here
@@ -53,10 +43,9 @@ class Peer {
   pid_t pid_;
   Nonce nonce_;
   std::shared_ptr<Arena> arena_ = nullptr;  // of this process; null: another's, mapped here
+  Mapping mapping_ = {};
   const std::byte* base_ = nullptr;
   int64_t size_ = 0;
-  std::mutex mutex_;
-  std::map<int64_t, int64_t> writers_;  // of the pages at an offset
 };
 
 }  // namespace shardway::shm

@@ -1,6 +1,7 @@
 #include "shm/process.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -97,6 +98,20 @@ File handle_of_process() {
   File process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   if (!process) throw std::system_error(errno, std::generic_category(), "pidfd_open");
   return process;
+}
+
+HostMark host_mark() {
+  HostMark mark;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  file.read(mark.boot.data(), static_cast<std::streamsize>(mark.boot.size()) - 1);
+  struct stat network {};
+  if (stat("/proc/self/ns/net", &network) == 0) mark.network = network.st_ino;
+  return mark;
+}
+
+const char* place_of(const HostMark& theirs, const HostMark& own) {
+  if (theirs.boot != own.boot) return "on another host";
+  return theirs.network == own.network ? "on this host" : "in another network namespace of this host";
 }
 
 int64_t available_memory_bytes() {

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -16,6 +17,19 @@ uint64_t fork_generation();
 
 // A file that is readable once this process has ended. Throws std::system_error.
 File handle_of_process();
+
+// Which ranks can meet at a socket: those of one running system and of one network namespace in it. Zeros
+// where the system does not tell.
+struct HostMark {
+  std::array<char, 40> boot = {};
+  uint64_t network = 0;
+
+  bool operator==(const HostMark&) const = default;
+};
+HostMark host_mark();
+
+// "on this host", "on another host" or "in another network namespace of this host".
+const char* place_of(const HostMark& theirs, const HostMark& own);
 
 // Bytes that can still be had: the least of MemAvailable and what the control groups leave.
 int64_t available_memory_bytes();

@@ -1,41 +1,64 @@
-// File descriptors between the processes of one user on one host, over a Unix socket without a file.
+// File descriptors between the ranks of a group on one host, over a Unix socket without a file.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
-#include "shm/arena.h"
 #include "shm/file.h"
-#include "shm/peer.h"
+#include "shm/memory_file.h"
 
 namespace shardway::shm {
 
-// Hands this rank's arena and process handle to whoever asks and has the same user, while it lives.
+// What a rank hands to its peers.
+struct Handed {
+  File arena;
+  File process;  // readable once the rank's process has ended
+  File memory;   // the group's; from rank 0 alone
+  pid_t pid = 0;
+};
+
+// Hands this rank's files to whoever has the same user and knows the secret, while it lives. Anybody can see
+// the socket: the secret, which the ranks tell one another through the exchange of their group, makes the
+// difference. A visitor that says nothing keeps nobody waiting.
 class Doorway {
  public:
-  explicit Doorway(const Arena& arena);
+  // The files stay the caller's.
+  explicit Doorway(std::vector<int> files);
   ~Doorway();
   Doorway(const Doorway&) = delete;
   Doorway& operator=(const Doorway&) = delete;
 
-  uint64_t name() const { return name_; }  // what peers need to find it
+  uint64_t name() const { return name_; }  // what peers need to find it, and to be let in
+  const Nonce& secret() const { return secret_; }
 
  private:
-  void serve();
+  using Clock = std::chrono::steady_clock;
 
-  const Arena& arena_;
+  struct Visitor {
+    File connection;
+    Clock::time_point until;
+    std::array<std::byte, sizeof(Nonce)> said = {};
+    size_t count = 0;
+  };
+
+  void serve();
+  bool receive();
+  bool is_done_with(Visitor& visitor);
+
+  std::vector<int> files_;
   uint64_t name_;
+  Nonce secret_;
   File listener_;
-  File process_;
   File stop_;
+  std::vector<Visitor> visitors_;
   std::thread thread_;
 };
 
 // Asks at a peer's doorway. Throws std::runtime_error that says why it got nothing.
-std::shared_ptr<Peer> call_at(uint64_t name, const Nonce& expected, std::chrono::milliseconds patience);
+Handed call_at(uint64_t name, const Nonce& secret, std::chrono::milliseconds patience);
 
 }  // namespace shardway::shm

@@ -5,6 +5,7 @@
 #include <list>
 #include <mutex>
 
+#include "shm/fork_mutex.h"
 #include "shm/process.h"
 
 namespace shardway::shm {
@@ -59,7 +60,7 @@ class Graveyard {
   }
 
  private:
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::list<Retired> retired_;
 };
 

@@ -28,14 +28,13 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   ways.inline_bytes = std::min(ways.inline_bytes, kInlineBytes);
   ways.can_read_processes = can_read_processes;
   if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
-  ways.hands_back &= desk_.waiting->may_write();
   const bool swaps = std::exchange(ways.swaps, false);
-  ways.shuttles &= size() == 2 && can_all_write();
+  ways.shuttles &= size() == 2;
   ways.swaps = swaps && ways.shuttles;
   if (ways.swaps) barrier();  // the next payload may lie where a peer still reads the last one of before
   if (given || size() == 1) return;
   if (!desk_.waiting->spins()) {  // ranks that take turns on a core: no trials
-    ways.hands_back = desk_.waiting->may_write();
+    ways.hands_back = true;
     return;
   }
   if (ways.shuttles) tune_swapping();
@@ -48,11 +47,6 @@ std::vector<int64_t> Group::numbers_of_all(int64_t mine) {
   std::vector<int64_t> all(static_cast<size_t>(size()));
   gather_notes(std::as_bytes(std::span(&mine, 1)), reinterpret_cast<std::byte*>(all.data()), sizeof(mine));
   return all;
-}
-
-bool Group::can_all_write() {
-  const std::vector<int64_t> can = numbers_of_all(desk_.waiting->may_write() ? 1 : 0);
-  return std::find(can.begin(), can.end(), 0) == can.end();
 }
 
 // A collective of `bytes` from each rank to each that `sends`, with and without a way, by turns: ranks that
@@ -104,9 +98,8 @@ void Group::tune_handing_back() {
   const auto to_the_next = [this](int64_t from, int64_t to) {
     return to == (from + 1) % size() && (size() > 2 || from == 0);
   };
-  const Trial trial =
-      try_with_and_without(to_the_next, slot_bytes(size()), slots_of(size()),
-                           [this](bool with) { desk_.ways.hands_back = with && desk_.waiting->may_write(); });
+  const Trial trial = try_with_and_without(to_the_next, slot_bytes(size()), slots_of(size()),
+                                           [this](bool with) { desk_.ways.hands_back = with; });
   desk_.ways.hands_back &= is_faster_than(trial.with, trial.without);
 }
 

@@ -33,20 +33,7 @@ Waiting::Waiting(int64_t rank, uint64_t group, std::vector<Board> boards,
       peers_(std::move(peers)),
       options_(options),
       spins_(options.spins ? kSpins : 1),
-      may_write_(let_write(true)),
       timeout_(options.timeout) {}
-
-bool Waiting::let_write(bool may_write) {
-  bool is_done = true;
-  for (int64_t rank = 0; rank < size(); ++rank) {
-    if (rank == rank_) continue;
-    const BoardPlan& plan = board(rank).plan();
-    Peer& peer = *peers_[static_cast<size_t>(rank)];
-    const int64_t offset = board(rank).data() - peer.base() + plan.shared();
-    is_done &= peer.let_write(offset, plan.shared_bytes(), may_write);
-  }
-  return is_done;
-}
 
 void Waiting::ring() const {
   BoardHead& head = own().head();

@@ -49,10 +49,6 @@ class Waiting {
   const Board& board(int64_t rank) const { return boards_[static_cast<size_t>(rank)]; }
   const Peer& peer(int64_t rank) const { return *peers_[static_cast<size_t>(rank)]; }
 
-  // Whether this rank may write the payloads and rings of its peers' boards, until it has made its last call.
-  bool may_write() const { return may_write_; }
-  void stop_writing() { let_write(false); }
-
   // After every change of the own board: whoever sleeps on it wakes.
   void ring() const;
 
@@ -201,7 +197,6 @@ class Waiting {
     }
     return false;
   }
-  bool let_write(bool may_write);
   std::optional<Ended> find_end(const WaitedFor& waited_for) const;
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
   PeerLost lose(const Ended& ended);
@@ -213,7 +208,6 @@ class Waiting {
   std::vector<std::shared_ptr<Peer>> peers_;
   WaitOptions options_;
   int spins_;
-  bool may_write_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<bool> is_lost_{false};  // stored after lost_, which does not change any more
   mutable std::mutex mutex_;

@@ -89,9 +89,7 @@ bool uses_shared_allocator() { return is_installed.load(std::memory_order_relaxe
 
 shm::ArenaStats shared_memory_stats() { return shm::Arena::stats_of_process(); }
 
-void trim_shared_memory() {
-  if (shared_memory_stats().limit_bytes > 0) shm::Arena::of_process()->trim();
-}
+void trim_shared_memory() { shm::Arena::renew_of_process(); }
 
 at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   static auto* allocator = new ArenaAllocator;  // never destroyed: storages keep a pointer to it

@@ -17,6 +17,7 @@
 #include <unordered_map>
 
 #include "shardway/memory.h"
+#include "shm/fork_mutex.h"
 #include "transport/shared_memory.h"
 
 namespace shardway {
@@ -123,7 +124,7 @@ class BlockCache {
     }
   }
 
-  std::mutex mutex_;
+  shm::ForkMutex mutex_;
   const size_t limit_ = limit_from_environment();
   std::list<Block> kept_;                                                       // oldest first
   std::unordered_map<size_t, std::deque<std::list<Block>::iterator>> by_size_;  // those of one size, too

@@ -31,24 +31,6 @@ TEST(Arena, BlocksAreApartAndAligned) {
   EXPECT_FALSE(arena->contains(&outside, 1));
 }
 
-TEST(Arena, PagesHoldNothingElse) {
-  const auto arena = Arena::create(64 * kMiB);
-  const auto page_of = [&](const std::byte* data) { return arena->offset_of(data) / 4096; };
-  std::vector<std::byte*> blocks;
-  for (const int64_t bytes : {64, 4096, 5000, 100'000}) {
-    std::byte* before = arena->allocate(64);
-    std::byte* pages = arena->allocate_pages(bytes);
-    std::byte* after = arena->allocate(64);
-    EXPECT_EQ(arena->offset_of(pages) % 4096, 0);
-    for (const std::byte* other : {before, after})
-      EXPECT_TRUE(page_of(other) < page_of(pages) || page_of(other) > page_of(pages + bytes - 1));
-    blocks.insert(blocks.end(), {before, pages, after});
-  }
-  for (std::byte* block : blocks) arena->free(block);
-  EXPECT_EQ(arena->stats().in_use_bytes, 0);
-  EXPECT_EQ(arena->offset_of(arena->allocate(kMiB)), 4096);
-}
-
 TEST(Arena, FreedMemoryIsTakenAgainAndNeighboursMerge) {
   const auto arena = Arena::create(64 * kMiB);
   std::byte* first = arena->allocate(8192);
@@ -105,15 +87,6 @@ TEST(Arena, TensOfThousandsOfBlocksLeaveNothingBehind) {
   EXPECT_LT(arena->stats().committed_bytes, 256 * kMiB);
 }
 
-TEST(Arena, TrimGivesFreeMemoryBack) {
-  const auto arena = Arena::create(64 * kMiB);
-  std::byte* block = arena->allocate(16 * kMiB);
-  std::memset(block, 1, 16 * kMiB);
-  arena->free(block);
-  arena->trim();
-  EXPECT_EQ(arena->allocate(16 * kMiB)[kMiB], std::byte(0));
-}
-
 int in_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -156,7 +129,7 @@ TEST(Arena, ThreadsOfItsProcessFindItWhereItLies) {
   EXPECT_EQ(Peer::find(nonce), peer);
   EXPECT_EQ(in_child([&] { return Peer::find(nonce) == nullptr ? 7 : 1; }), 7);
   arena.reset();
-  EXPECT_EQ(reinterpret_cast<const ArenaHead*>(peer->base())->nonce, nonce);
+  EXPECT_EQ(reinterpret_cast<const MemoryHead*>(peer->base())->nonce, nonce);
   peer.reset();
   EXPECT_EQ(Peer::find(nonce), nullptr);
 }

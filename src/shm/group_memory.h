@@ -1,0 +1,38 @@
+// The memory that all ranks of a group write.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "shm/board.h"
+#include "shm/memory_file.h"
+
+namespace shardway::shm {
+
+// Payloads and rings, a section per rank, in a file of the group's own: who takes part in the group can write
+// them, and nothing else of a peer's. Rank 0 makes it; it goes when the last rank has let go of it.
+class GroupMemory {
+ public:
+  // Rank 0's. Throws std::system_error, and ArenaFull where the machine has too little memory.
+  static std::shared_ptr<GroupMemory> create(const BoardPlan& plan);
+
+  // Another rank's view: where it lies if rank 0 is a thread of this process, else as map_of_peer does it.
+  static std::shared_ptr<GroupMemory> find(const Nonce& nonce);
+  static std::shared_ptr<GroupMemory> open(const File& file, const Nonce& expected, const BoardPlan& plan);
+
+  explicit GroupMemory(Mapping mapping) : mapping_(std::move(mapping)) {}
+
+  const Nonce& nonce() const { return mapping_.head().nonce; }
+  std::byte* section(const BoardPlan& plan, int64_t rank) const;
+
+  // To hand to the others, until they have it.
+  int fd() const { return file_.get(); }
+  void close_file() { file_ = File(); }
+
+ private:
+  Mapping mapping_;
+  File file_;
+};
+
+}  // namespace shardway::shm
