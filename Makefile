@@ -56,7 +56,7 @@ docs:  ## the C++ API from its headers: build/docs/html/index.html; a comment th
 	@scripts/setup docs
 	@mkdir -p build && doxygen docs/Doxyfile
 
-fuzz:  ## a minute of any text for the parsers of the program and of files
+fuzz:  ## a minute of any bytes for the parsers of the program, of files and of what ranks send one another
 	@scripts/setup fuzz
 	@scripts/fuzz 60
 
