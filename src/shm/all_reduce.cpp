@@ -49,30 +49,16 @@ int64_t most_beside_header(const Desk& desk) {
   throw BadHeader("rank " + std::to_string(peer) + " " + why);
 }
 
-Header header_of(const Waiting& waiting, uint64_t number, int64_t peer, const AllReduce& all_reduce) {
-  Header header;
-  std::memcpy(&header, &waiting.board(peer).header(number), sizeof(Header));
-  if (header.number != number || header.note_bytes != mark_of(all_reduce.how))
-    refuse(peer, "is in another collective");
+Header header_at(const Sight& sight, const AllReduce& all_reduce) {
+  const Header header = copied(sight.board.header(sight.number));
+  if (header.number != sight.number || header.note_bytes != mark_of(all_reduce.how))
+    refuse(sight.peer, "is in another collective");
   if (header.span_bytes != all_reduce.bytes)
-    refuse(peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
-                     std::to_string(all_reduce.bytes) + " are expected");
+    refuse(sight.peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
+                           std::to_string(all_reduce.bytes) + " are expected");
+  const bool is_inside = header.span_bytes <= kInsideBytes;
+  if (is_inside != (header.path == Path::none)) refuse(sight.peer, "has an invalid header");
   return header;
-}
-
-// Where a peer's input can be read; null: it comes through its ring.
-const std::byte* input_of(const Desk& desk, int64_t peer, const Header& header) {
-  const Waiting& waiting = *desk.waiting;
-  if (header.path == Path::none && header.span_bytes <= kInsideBytes)
-    return inside(waiting.board(peer), header.number);
-  const Board& board = desk.payload_board(peer, header.number);
-  if (header.path == Path::packed && board.holds_payload(header.base, header.span_bytes))
-    return board.payload(header.base);
-  if (header.path == Path::arena && waiting.peer(peer).holds(header.base, header.span_bytes))
-    return waiting.peer(peer).base() + header.base;
-  if (header.path != Path::staged || header.span_bytes <= kInsideBytes)
-    refuse(peer, "has a header that cannot be");
-  return nullptr;
 }
 
 }  // namespace
@@ -177,8 +163,9 @@ void AllReduceCall::hear_everybody() {
       paths_.push_back(Path::none);
       continue;
     }
-    const Header header = header_of(waiting_, number_, peer, asked_);
-    inputs_.push_back(input_of(desk_, peer, header));
+    const Sight sight = sight_of(desk_, number_, peer);
+    const Header header = header_at(sight, asked_);
+    inputs_.push_back(header.path == Path::none ? inside(sight.board, number_) : find_input(sight, header));
     paths_.push_back(header.path);
   }
 }

@@ -90,7 +90,7 @@ void Execution::finish_published(Path path) {
 void Execution::hear_everybody() {
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     const bool is_own = peer == waiting_.rank();
-    const Said said = is_own ? Said{} : hear(waiting_, number_, peer);
+    const Said said = is_own ? Said{} : hear(sight_of(desk_, number_, peer));
     if (part_.is_reduce_scatter && !is_own) check_shape(said, peer, part_.input.shape);
     said_.push_back(said);
   }
@@ -103,8 +103,8 @@ void Execution::hear_everybody() {
     } else if (pull.here != nullptr) {
       sources_.push_back(source_here(pull));
     } else {
-      sources_.push_back(
-          locate(desk_, said_[static_cast<size_t>(pull.peer)], number_, pull, index, part_.element_bytes));
+      sources_.push_back(locate(sight_of(desk_, number_, pull.peer), said_[static_cast<size_t>(pull.peer)],
+                                pull, index, part_.element_bytes));
     }
   }
 }

@@ -104,40 +104,23 @@ int64_t FlatCall::pack() {
   return offset - begin;
 }
 
-// Null when it cannot be read in place, or cannot be right: the part's execution tells.
-const std::byte* FlatCall::source_at(int64_t peer) const {
-  const Board& board = waiting_.board(peer);
-  Header header;
-  std::memcpy(&header, &board.header(number_), sizeof(Header));
-  const Lists lists = board.lists(number_, 1);
-  const int64_t first = lists.first()[waiting_.rank()];
-  if (header.number != number_ || header.dims != 1 || header.is_listed == 0 || first < 0 ||
-      first >= kMaxListed || header.element_bytes != flat_.element_bytes)
-    return nullptr;
-  const Listed listed = lists.listed()[first];
-  const Flat::Take& take = flat_.takes[static_cast<size_t>(peer)];
-  const int64_t begin = take.from == kUnknown ? listed.offset_bytes : take.from;
-  if (listed.volume * flat_.element_bytes != take.bytes || *lists.strides() != flat_.element_bytes ||
-      begin < 0 || begin > header.span_bytes - take.bytes)
-    return nullptr;
-  // The ranks of a reduction have inputs alike: who sees one that is not must not write.
-  if (flat_.combine && header.span_bytes != flat_.input_bytes) return nullptr;
-  const Board& payloads = desk_.payload_board(peer, number_);
-  if (header.path == Path::packed && payloads.holds_payload(header.base + begin, take.bytes))
-    return payloads.payload(header.base + begin);
-  if (header.path == Path::arena && waiting_.peer(peer).holds(header.base, header.span_bytes))
-    return waiting_.peer(peer).base() + header.base + begin;
-  return nullptr;
-}
-
+// False where a peer's input cannot be read in place, or is not what it should be: the part's execution
+// tells.
 bool FlatCall::find_sources() {
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     const Flat::Take& take = flat_.takes[static_cast<size_t>(peer)];
-    const bool is_own = peer == waiting_.rank();
-    const std::byte* source = is_own ? flat_.input + take.from : take.bytes > 0 ? source_at(peer) : nullptr;
+    if (peer == waiting_.rank()) {
+      sources_.push_back(flat_.input + take.from);
+      continue;
+    }
+    const Sight sight = sight_of(desk_, number_, peer);
+    const Header header = copied(sight.board.header(number_));
+    Run run{.from = take.from, .bytes = take.bytes, .element_bytes = flat_.element_bytes};
+    // The ranks of a reduction have inputs alike: who sees one that is not must not write.
+    if (flat_.combine) run.input_bytes = flat_.input_bytes;
+    const std::byte* source = take.bytes > 0 ? find_run(sight, header, run) : nullptr;
     if (source == nullptr && take.bytes > 0) return false;
-    reads_in_place_ |=
-        !is_own && source != nullptr && waiting_.board(peer).header(number_).path == Path::arena;
+    reads_in_place_ |= source != nullptr && header.path == Path::arena;
     sources_.push_back(source);
   }
   return true;

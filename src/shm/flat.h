@@ -52,7 +52,6 @@ class FlatCall {
 
  private:
   int64_t pack();
-  const std::byte* source_at(int64_t peer) const;
   bool find_sources();
   void copy() const;
   void reduce() const;

@@ -69,13 +69,9 @@ void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64
     meet(waiting, number);
     for (int64_t peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      const Header header = hear(waiting, number, peer).header;
-      const int64_t bytes = header.note_bytes;
-      const Board& board = desk_.payload_board(peer, number);
-      if (bytes > row_bytes || !board.holds_payload(header.base, bytes))
-        throw BadHeader("rank " + std::to_string(peer) + " sends a note of " + std::to_string(bytes) +
-                        " bytes");
-      copy_bytes(rows + peer * row_bytes, board.payload(header.base), bytes);
+      const Sight sight = sight_of(desk_, number, peer);
+      const auto note = find_note(sight, hear(sight).header, row_bytes);
+      copy_bytes(rows + peer * row_bytes, note.data(), static_cast<int64_t>(note.size()));
     }
   });
 }

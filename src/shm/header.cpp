@@ -51,30 +51,6 @@ void list_pushes(const Lists& lists, const Part& part, const Dims& strides, int6
   }
 }
 
-[[noreturn]] void refuse(int64_t peer, const std::string& why) {
-  throw BadHeader("rank " + std::to_string(peer) + " " + why);
-}
-
-// Bytes from the first element of the peer's input to the first of the box.
-int64_t begin_of(const Waiting& waiting, const Said& said, uint64_t number, const Pull& pull, int64_t index) {
-  const bool is_known =
-      std::none_of(pull.from.begin(), pull.from.end(), [](int64_t o) { return o == kUnknown; });
-  if (said.header.is_listed != 0) {
-    if (index >= said.end - said.first) refuse(pull.peer, "sends fewer boxes than are expected of it");
-    const Lists lists = waiting.board(pull.peer).lists(number, said.header.dims);
-    const Listed listed = lists.listed()[said.first + index];
-    if (listed.volume != volume(pull.extent))
-      refuse(pull.peer, "sends " + std::to_string(listed.volume) + " elements where " +
-                            std::to_string(volume(pull.extent)) + " are expected");
-    if (!is_known) return listed.offset_bytes;
-  }
-  for (size_t d = 0; d < pull.from.size(); ++d) {
-    if (pull.from[d] < 0 || pull.from[d] > said.shape[d] - pull.extent[d])
-      refuse(pull.peer, "has no such box in its input");
-  }
-  return offset_bytes(pull.from, said.strides);
-}
-
 }  // namespace
 
 std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
@@ -160,56 +136,14 @@ void meet(Waiting& waiting, uint64_t number) {
   }
 }
 
-Said hear(const Waiting& waiting, uint64_t number, int64_t peer) {
-  const Board& board = waiting.board(peer);
-  Said said;
-  std::memcpy(&said.header, &board.header(number), sizeof(Header));
-  const Header& header = said.header;
-  if (header.number != number) refuse(peer, "is in another collective");
-  if (header.dims > kMaxDims || header.path > Path::address) refuse(peer, "has a header that cannot be");
-  const Lists lists = board.lists(number, header.dims);
-  said.shape = Dims(std::span<const int64_t>(lists.shape(), header.dims));
-  said.strides = Dims(std::span<const int64_t>(lists.strides(), header.dims));
-  if (header.is_listed != 0) {
-    said.first = lists.first()[waiting.rank()];
-    said.end = lists.first()[waiting.rank() + 1];
-    if (said.first < 0 || said.first > said.end || said.end > kMaxListed)
-      refuse(peer, "has a header that cannot be");
-  }
-  if (header.path == Path::arena && !waiting.peer(peer).holds(header.base, header.span_bytes))
-    refuse(peer, "has its input outside its memory");
-  return said;
-}
-
-void check_shape(const Said& said, int64_t peer, const Dims& shape) {
-  if (!(said.shape == shape)) refuse(peer, "has an input of another shape");
-}
-
-Source locate(const Desk& desk, const Said& said, uint64_t number, const Pull& pull, int64_t index,
-              int64_t element_bytes) {
+Sight sight_of(const Desk& desk, uint64_t number, int64_t peer) {
   const Waiting& waiting = *desk.waiting;
-  const Header& header = said.header;
-  if (header.path == Path::none) refuse(pull.peer, "sends nothing where a box is expected of it");
-  if (header.element_bytes != element_bytes || said.shape.size() != pull.extent.size())
-    refuse(pull.peer, "has elements or dims of another kind");
-  const int64_t begin = begin_of(waiting, said, number, pull, index);
-  if (header.path == Path::staged) return {};
-  int64_t end = begin;  // the last element's, then past it; what cannot be counted cannot be
-  for (size_t d = 0; d < pull.extent.size(); ++d) {
-    int64_t length = 0;
-    if (said.strides[d] < 0 || __builtin_mul_overflow(pull.extent[d] - 1, said.strides[d], &length) ||
-        __builtin_add_overflow(end, length, &end))
-      refuse(pull.peer, "has strides that cannot be");
-  }
-  if (begin < 0 || end > header.span_bytes - element_bytes)
-    refuse(pull.peer, "has no such box in its memory");
-  if (header.path == Path::address) return {.address = static_cast<uint64_t>(header.base + begin)};
-  if (header.path == Path::arena)
-    return {.data = waiting.peer(pull.peer).base() + header.base + begin, .strides = said.strides};
-  const Board& board = desk.payload_board(pull.peer, number);
-  if (!board.holds_payload(header.base + begin, end + element_bytes - begin))
-    refuse(pull.peer, "has its input outside its memory");
-  return {.data = board.payload(header.base + begin), .strides = said.strides};
+  return {.number = number,
+          .reader = waiting.rank(),
+          .peer = peer,
+          .board = waiting.board(peer),
+          .payloads = desk.payload_board(peer, number),
+          .arena = waiting.peer(peer).arena()};
 }
 
 void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes) {

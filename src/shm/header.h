@@ -8,29 +8,9 @@
 
 #include "shm/desk.h"
 #include "shm/part.h"
+#include "shm/said.h"
 
 namespace shardway::shm {
-
-// A header that cannot be, or that does not fit what this rank expects of the collective.
-class BadHeader : public std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-// A peer's header, copied before it was looked at: what lies in its memory may change under our eyes.
-struct Said {
-  Header header = {};
-  Dims shape = {};
-  Dims strides = {};  // of what `base` points to
-  int64_t first = 0;  // the peer's pushes to this rank, among those that it listed
-  int64_t end = 0;
-};
-
-// Where the elements of a pull are to be read.
-struct Source {
-  const std::byte* data = nullptr;  // null: they come through a ring, or are read from the peer's process
-  Dims strides = {};
-  uint64_t address = 0;  // in the peer's process, where they lie row by row; 0: they come through a ring
-};
 
 // How an input can be read without rings or another process's address; nothing where it cannot.
 std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
@@ -48,15 +28,8 @@ void enter(Waiting& waiting, uint64_t number);
 // Waits until every peer's header is up. Pairs the acquire with the release in enter.
 void meet(Waiting& waiting, uint64_t number);
 
-// Copies what a peer said; throws BadHeader when it cannot be.
-Said hear(const Waiting& waiting, uint64_t number, int64_t peer);
-
-// Throws BadHeader unless the peer's input has this shape.
-void check_shape(const Said& said, int64_t peer, const Dims& shape);
-
-// Where the `index`-th pull from a peer is read; throws BadHeader when its box is not in the peer's input.
-Source locate(const Desk& desk, const Said& said, uint64_t number, const Pull& pull, int64_t index,
-              int64_t element_bytes);
+// What this rank sees of a peer in a collective in which both have met.
+Sight sight_of(const Desk& desk, uint64_t number, int64_t peer);
 
 // Hands back what this rank has read of the other's payload, where two ranks swap. As much of it as this rank
 // sent itself, it will write itself, if the next call is alike.

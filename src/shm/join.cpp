@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <optional>
 #include <thread>
 
 #include "shm/group.h"
 #include "shm/group_memory.h"
+#include "shm/handshake.h"
 #include "shm/process.h"
 #include "shm/rendezvous.h"
 #include "shm/retired.h"
@@ -18,62 +18,13 @@
 namespace shardway::shm {
 namespace {
 
-constexpr uint64_t kVersion = 3;
-constexpr size_t kReasonBytes = 320;
-
 // How often a rank of this host is asked for its memory before it counts as unshared, and how long apart.
 constexpr int kTries = 3;
 constexpr auto kPause = std::chrono::milliseconds(20);
 
-// The first round: where to find a rank, and the word that opens its door.
-struct Hello {
-  uint64_t version = kVersion;
-  uint64_t is_willing = 0;
-  Nonce arena = {};
-  uint64_t address = 0;  // of the arena, in the rank's own process
-  uint64_t doorway = 0;
-  Nonce secret = {};
-  Nonce memory = {};   // the group's; rank 0's word counts
-  uint64_t group = 0;  // this rank's part of the group's number
-  HostMark host = {};
-  int64_t pid = 0;
-  cpu_set_t cores = {};
-  int64_t quota = -1;
-  std::array<char, kReasonBytes> why_not = {};
-};
-
-// The second round: what came of it.
-struct Verdict {
-  uint64_t is_met = 0;
-  int64_t board = 0;  // its offset in the arena
-  uint64_t can_read_processes = 0;
-  std::array<char, kReasonBytes> why_not = {};
-};
-
-template <class T>
-std::vector<T> exchanged(const JoinOptions& options, const T& mine) {
-  const std::vector<std::byte> all = options.exchange(std::as_bytes(std::span(&mine, 1)));
-  if (all.size() != sizeof(T) * static_cast<size_t>(options.size))
-    throw std::logic_error("the exchange gave " + std::to_string(all.size()) + " bytes");
-  std::vector<T> result(static_cast<size_t>(options.size));
-  std::memcpy(result.data(), all.data(), all.size());
-  return result;
-}
-
-template <size_t size>
-void set_text(std::array<char, size>& to, const std::string& text) {
-  std::memcpy(to.data(), text.data(), std::min(size - 1, text.size()));
-}
-
-template <class T>
-std::string text_of(const T& said, size_t rank) {
-  const std::string text(said.why_not.data(), strnlen(said.why_not.data(), said.why_not.size()));
-  return text + " (rank " + std::to_string(rank) + ")";
-}
-
-// A rank as messages name it: its number and its process.
-std::string name_of(size_t rank, const Hello& hello) {
-  return "rank " + std::to_string(rank) + " (process " + std::to_string(hello.pid) + ")";
+template <class Word>
+std::vector<Word> exchanged(const JoinOptions& options, const Word& mine) {
+  return words_of<Word>(options.exchange(std::as_bytes(std::span(&mine, 1))), options.size);
 }
 
 // This rank's side of the handshake.
@@ -102,7 +53,7 @@ class Joiner {
       hello.address = reinterpret_cast<uintptr_t>(arena_->base());
       hello.is_willing = 1;
     } catch (const std::exception& error) {
-      set_text(hello.why_not, error.what());
+      hello.why_not = reason_of(error.what());
     }
     return hello;
   }
@@ -120,7 +71,7 @@ class Joiner {
       verdict.board = arena_->offset_of(board_);
       verdict.is_met = 1;
     } catch (const std::exception& error) {
-      set_text(verdict.why_not, error.what());
+      verdict.why_not = reason_of(error.what());
     }
     return verdict;
   }
@@ -246,19 +197,14 @@ class Joiner {
 Joined Group::join(const JoinOptions& options) {
   Joiner joiner(options);
   const std::vector<Hello> hellos = exchanged(options, joiner.hello());
-  for (size_t rank = 0; rank < hellos.size(); ++rank) {
-    if (hellos[rank].version != kVersion)
-      return {.why_not = "rank " + std::to_string(rank) + " has another version"};
-    if (hellos[rank].is_willing != 0) continue;
+  if (auto why_not = refusal_of(hellos)) {
     exchanged(options, Verdict{});
-    return {.why_not = text_of(hellos[rank], rank)};
+    return {.why_not = *why_not};
   }
-  Verdict verdict = joiner.meet(hellos);
-  const std::vector<Verdict> verdicts = exchanged(options, verdict);
-  for (size_t rank = 0; rank < verdicts.size(); ++rank) {
-    if (verdicts[rank].is_met != 0) continue;
+  const std::vector<Verdict> verdicts = exchanged(options, joiner.meet(hellos));
+  if (auto why_not = refusal_of(verdicts)) {
     joiner.give_up();
-    return {.why_not = text_of(verdicts[rank], rank)};
+    return {.why_not = *why_not};
   }
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "shm/arena.h"
 #include "shm/file.h"
@@ -31,6 +32,7 @@ class Peer {
   static std::shared_ptr<Peer> remember(std::shared_ptr<Peer> peer);
 
   const std::byte* base() const { return base_; }
+  std::span<const std::byte> arena() const { return {base_, static_cast<size_t>(size_)}; }
 
   // Whether [offset, offset + bytes) lies in the arena, whatever the numbers are.
   bool holds(int64_t offset, int64_t bytes) const { return lies_within(size_, offset, bytes); }
