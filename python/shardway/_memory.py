@@ -23,7 +23,8 @@ def memory_stats() -> dict[str, int]:
 
 
 def empty_cache() -> None:
-    """Gives the memory that is kept back to the system."""
+    """Gives the memory that is kept back to the system; shared memory all at once, where no tensor lies in it and
+    no group of this host has it."""
     _C.empty_cache()
 
 
