@@ -38,8 +38,7 @@ struct alignas(64) PairLine {
 // Lines are apart by who reads them and when: what nobody else looks at in a usual call stays in this rank's
 // cache, and so does what it only reads.
 struct BoardHead {
-  alignas(64) std::atomic<uint64_t> group;  // the group's own number, as long as the board is a board
-  std::atomic<uint32_t> ended;              // an Ended; 0 while the rank takes part
+  alignas(64) std::atomic<uint32_t> ended;  // an Ended; 0 while the rank takes part
   std::atomic<uint32_t> asleep;             // threads of this rank that sleep on somebody's bell
   alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board: what sleepers sleep on
   alignas(64) std::atomic<uint64_t> finished;     // the last collective after which it reads no peer's tensor

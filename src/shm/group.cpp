@@ -25,7 +25,10 @@ Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
 Group::~Group() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
   desk_.waiting->end({.how = End::left, .rank = rank()});
-  retire(std::move(desk_.arena), std::move(desk_.waiting), desk_.mailbox->take_blocks());
+  retire({.arena = std::move(desk_.arena),
+          .memory = std::move(desk_.memory),
+          .waiting = std::move(desk_.waiting),
+          .messages = desk_.mailbox->take_blocks()});
 }
 
 void Group::check_process() const {

@@ -30,8 +30,7 @@ struct Hello {
   uint64_t address = 0;  // of the arena, in the rank's own process
   uint64_t doorway = 0;
   Nonce secret = {};
-  Nonce memory = {};   // the group's; rank 0's word counts
-  uint64_t group = 0;  // this rank's part of the group's number
+  Nonce memory = {};  // the group's; rank 0's word counts
   HostMark host = {};
   int64_t pid = 0;
   cpu_set_t cores = {};

@@ -41,12 +41,13 @@ class Joiner {
       process_ = handle_of_process();
       std::vector<int> files = {arena_->fd(), process_.get()};
       if (options_.rank == 0) {
-        memory_ = GroupMemory::create(plan_);
+        auto [memory, file] = GroupMemory::create(plan_);
+        memory_ = std::move(memory);
+        memory_file_ = std::move(file);
         hello.memory = memory_->nonce();
-        files.push_back(memory_->fd());
+        files.push_back(memory_file_.get());
       }
       doorway_.emplace(std::move(files));
-      hello.group = random_nonce()[0];
       hello.arena = arena_->nonce();
       hello.doorway = doorway_->name();
       hello.secret = doorway_->secret();
@@ -67,7 +68,7 @@ class Joiner {
         if (!is_own) call(rank, hellos);
       }
       verdict.can_read_processes = can_read(hellos) ? 1 : 0;
-      board_ = fresh_board(hellos);
+      board_ = fresh_board();
       verdict.board = arena_->offset_of(board_);
       verdict.is_met = 1;
     } catch (const std::exception& error) {
@@ -102,8 +103,7 @@ class Joiner {
       quotas.push_back(hellos[rank].quota);
     }
     const WaitOptions wait{.spins = every_rank_has_a_core(cores, quotas), .timeout = options_.timeout};
-    return std::make_unique<Waiting>(options_.rank, number_of(hellos), std::move(boards), std::move(peers_),
-                                     wait);
+    return std::make_unique<Waiting>(options_.rank, std::move(boards), std::move(peers_), wait);
   }
 
   void give_up() {
@@ -112,11 +112,7 @@ class Joiner {
 
   const std::shared_ptr<Arena>& arena() const { return arena_; }
 
-  // Everybody has it: nobody will ask for its file again.
-  std::shared_ptr<GroupMemory> memory() {
-    memory_->close_file();
-    return memory_;
-  }
+  const std::shared_ptr<GroupMemory>& memory() const { return memory_; }
 
  private:
   // Finds the peer's arena, and at rank 0 the group's memory. What fails is tried again where both ranks
@@ -164,21 +160,12 @@ class Joiner {
     return true;
   }
 
-  // The same on every rank, and another for every group.
-  static uint64_t number_of(const std::vector<Hello>& hellos) {
-    uint64_t number = 1;
-    for (const Hello& hello : hellos) number = number * 0x9e3779b97f4a7c15 + hello.group;
-    return number;
-  }
-
-  std::byte* fresh_board(const std::vector<Hello>& hellos) {
+  std::byte* fresh_board() {
     std::byte* data = arena_->allocate(plan_.bytes());
     new (data) BoardHead{};
     for (int64_t peer = 0; peer < options_.size; ++peer) new (data + plan_.pair(peer)) PairLine{};
     const Board board(data, nullptr, plan_);
     for (const uint64_t number : {0, 1}) board.header(number) = {};
-    // Relaxed: the second round of the exchange comes between this and any peer's look.
-    board.head().group.store(number_of(hellos), std::memory_order_relaxed);
     return data;
   }
 
@@ -186,8 +173,9 @@ class Joiner {
   BoardPlan plan_;
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<GroupMemory> memory_;
+  File memory_file_;  // on rank 0
   File process_;
-  std::optional<Doorway> doorway_;
+  std::optional<Doorway> doorway_;  // hands the files out
   std::vector<std::shared_ptr<Peer>> peers_;
   std::byte* board_ = nullptr;
 };

@@ -134,7 +134,7 @@ const Mailbox::Head* Mailbox::next_of(int64_t sender) const {
 
 void Mailbox::take_all_that_came() {
   for (int64_t sender = 0; sender < waiting_.size(); ++sender) {
-    if (sender == waiting_.rank() || waiting_.is_gone(sender)) continue;
+    if (sender == waiting_.rank()) continue;
     bool has_taken = false;
     while (const Head* head = next_of(sender)) {
       take(sender, *head);

@@ -12,25 +12,22 @@ namespace shardway::shm {
 namespace {
 
 struct Retired {
-  std::shared_ptr<Arena> arena;
-  std::unique_ptr<Waiting> waiting;
-  std::vector<std::byte*> messages;
+  Remains remains;
   uint64_t generation = fork_generation();
 
   bool is_over() const {
-    for (int64_t peer = 0; peer < waiting->size(); ++peer) {
-      if (peer == waiting->rank() || waiting->ended(peer).how != End::none) continue;
-      pollfd process{.fd = waiting->peer(peer).process().get(), .events = POLLIN, .revents = 0};
+    const Waiting& waiting = *remains.waiting;
+    for (int64_t peer = 0; peer < waiting.size(); ++peer) {
+      if (peer == waiting.rank() || remains.memory->is_gone(peer)) continue;
+      pollfd process{.fd = waiting.peer(peer).process().get(), .events = POLLIN, .revents = 0};
       if (poll(&process, 1, 0) <= 0) return false;
     }
     return true;
   }
 
   void free() const {
-    // A peer that looks later finds no board of the group, and knows that this rank has left.
-    waiting->own().head().group.store(0, std::memory_order_release);
-    arena->free(waiting->own().data());
-    for (std::byte* message : messages) arena->free(message);
+    remains.arena->free(remains.waiting->own().data());
+    for (std::byte* message : remains.messages) remains.arena->free(message);
   }
 };
 
@@ -66,10 +63,9 @@ class Graveyard {
 
 }  // namespace
 
-void retire(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting,
-            std::vector<std::byte*> messages) {
-  Graveyard::instance().add(
-      {.arena = std::move(arena), .waiting = std::move(waiting), .messages = std::move(messages)});
+void retire(Remains remains) {
+  remains.memory->say_gone(remains.waiting->rank());
+  Graveyard::instance().add({.remains = std::move(remains)});
   sweep_retired();
 }
 

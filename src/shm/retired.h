@@ -6,13 +6,22 @@
 #include <vector>
 
 #include "shm/arena.h"
+#include "shm/group_memory.h"
 #include "shm/waiting.h"
 
 namespace shardway::shm {
 
-// Frees the board, and the messages that may still be read, once every peer has left the group too, or is
-// gone. Any thread may call.
-void retire(std::shared_ptr<Arena> arena, std::unique_ptr<Waiting> waiting, std::vector<std::byte*> messages);
+// What a rank leaves behind in its arena.
+struct Remains {
+  std::shared_ptr<Arena> arena;
+  std::shared_ptr<GroupMemory> memory;
+  std::unique_ptr<Waiting> waiting;  // with the board
+  std::vector<std::byte*> messages;  // that may still be read
+};
+
+// Says that this rank is gone, and frees what it left once every peer is gone too, or has died. Any thread
+// may call.
+void retire(Remains remains);
 
 // Frees what can be freed.
 void sweep_retired();

@@ -25,10 +25,9 @@ std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-Waiting::Waiting(int64_t rank, uint64_t group, std::vector<Board> boards,
-                 std::vector<std::shared_ptr<Peer>> peers, const WaitOptions& options)
+Waiting::Waiting(int64_t rank, std::vector<Board> boards, std::vector<std::shared_ptr<Peer>> peers,
+                 const WaitOptions& options)
     : rank_(rank),
-      group_(group),
       boards_(std::move(boards)),
       peers_(std::move(peers)),
       options_(options),
@@ -57,10 +56,7 @@ void Waiting::end(const Ended& ended) {
 }
 
 Ended Waiting::ended(int64_t peer) const {
-  const BoardHead& head = board(peer).head();
-  const uint32_t word = head.ended.load(std::memory_order_acquire);
-  // A board that was given away is no board of this group: the peer had left it before.
-  if (head.group.load(std::memory_order_acquire) != group_) return {.how = End::left, .rank = peer};
+  const uint32_t word = board(peer).head().ended.load(std::memory_order_acquire);
   if (word == 0) return {};
   const Ended ended = ended_of(word);
   return ended.rank < size() ? ended : Ended{.how = End::failed, .rank = peer};

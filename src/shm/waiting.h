@@ -40,7 +40,7 @@ struct WaitedFor {
 class Waiting {
  public:
   // `boards` and `peers` by rank; this rank's own board is the one that it writes.
-  Waiting(int64_t rank, uint64_t group, std::vector<Board> boards, std::vector<std::shared_ptr<Peer>> peers,
+  Waiting(int64_t rank, std::vector<Board> boards, std::vector<std::shared_ptr<Peer>> peers,
           const WaitOptions& options);
 
   int64_t rank() const { return rank_; }
@@ -112,17 +112,12 @@ class Waiting {
     if (const Ended theirs = ended(peer); theirs.how != End::none) throw lose(theirs);
   }
 
-  // Whether the peer's board is none any more, so that nothing can be read there.
-  bool is_gone(int64_t peer) const {
-    return board(peer).head().group.load(std::memory_order_acquire) != group_;
-  }
-
   bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
 
   // Tells every peer, and this rank's later calls, that the group is over.
   void end(const Ended& ended);
 
-  // Whether this peer said that it is over; a board that is none any more says so too.
+  // Whether this peer said that it is over.
   Ended ended(int64_t peer) const;
 
   bool spins() const { return options_.spins; }
@@ -203,7 +198,6 @@ class Waiting {
   PeerLost lost() const;
 
   int64_t rank_;
-  uint64_t group_;
   std::vector<Board> boards_;
   std::vector<std::shared_ptr<Peer>> peers_;
   WaitOptions options_;

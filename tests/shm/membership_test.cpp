@@ -247,8 +247,7 @@ TEST(Membership, MemoryThatCannotBeSealedIsAnError) {
 }
 
 TEST(Membership, AGroupsMemoryOfAnotherSizeIsRefused) {
-  const auto memory = shm::GroupMemory::create(shm::BoardPlan(3));
-  const File file(dup(memory->fd()));
+  const auto [memory, file] = shm::GroupMemory::create(shm::BoardPlan(3));
   EXPECT_THROW(shm::GroupMemory::open(file, memory->nonce(), shm::BoardPlan(2)), std::runtime_error);
   const auto other = shm::GroupMemory::open(file, memory->nonce(), shm::BoardPlan(3));
   memory->section(shm::BoardPlan(3), 2)[7] = std::byte(9);
@@ -334,10 +333,10 @@ TEST(Fork, BesideAThreadThatAllocatesTheChildAllocatesAndFrees) {
     }
   });
   int hung = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 100; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(3);
+      alarm(10);
       shm::Arena::free_anywhere(inherited);
       shm::Arena::of_process()->allocate(1 << 16)[5] = std::byte(1);
       _exit(0);
