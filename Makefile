@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test soak golden gallery surface docs fuzz lint format wheel bench-ragged bench-overhead bench-plan \
+.PHONY: help demo program test stress soak golden gallery surface docs fuzz lint format wheel bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
@@ -34,9 +34,13 @@ torch-suite: library  ## PyTorch's own tests of backends, on ours, and its op da
 	@$(PYTHON) -m tests.torch_suite
 	@$(PYTHON) -m pytest -q tests/torch_suite/op_database.py
 
-soak: library  ## random collectives in shared memory for ten minutes, every result checked, nothing may grow
+stress: library  ## half an hour of everything at once, every value checked; nothing may crash, hang or grow
 	@scripts/setup test
-	@$(PYTHON) -m tests.soak
+	@$(PYTHON) -m tests.stress $(STRESS)
+
+soak: library  ## the same with collectives alone, ten minutes
+	@scripts/setup test
+	@$(PYTHON) -m tests.stress --minutes 10 --only ops,gradients,lists,async
 
 golden:  ## write the outputs that tests/cli compares with anew; read the diff
 	@scripts/setup test
