@@ -95,6 +95,17 @@ std::string torchrun_name() {
          text_of("MASTER_PORT");
 }
 
+// The port, and what a batch system calls its job, are all that ranks started by hand have in common.
+Job job_by_hand() {
+  const std::string port = std::to_string(number_of("MASTER_PORT", "torchrun"));
+  std::string name = "by hand " + port;
+  for (const char* batch_job : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) name += " " + text_of(batch_job);
+  Job job = read(kTorchrun, std::move(name));
+  job.has_id = false;
+  job.launcher = "started by hand, MASTER_PORT=" + port;
+  return job;
+}
+
 }  // namespace
 
 // The innermost launcher first: torchrun may run below mpirun, and what it starts is its own.
@@ -105,8 +116,7 @@ Job job_of_environment() {
     return read(kOpenMpi, "openmpi " + text_of("PMIX_NAMESPACE") + " " + text_of("PMIX_SERVER_TMPDIR"));
   if (is_set("PMI_RANK"))
     return read(kMpich, "mpich " + text_of("PMI_JOBID") + " " + std::to_string(mpich_starter()));
-  if (is_set("RANK") || is_set("WORLD_SIZE"))
-    return read(kTorchrun, "by hand " + std::to_string(number_of("MASTER_PORT", "torchrun")));
+  if (is_set("RANK") || is_set("WORLD_SIZE")) return job_by_hand();
   return {};
 }
 

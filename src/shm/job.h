@@ -12,6 +12,7 @@ struct Job {
   int64_t size = 1;
   std::optional<int64_t> local_size = std::nullopt;  // of this host, where the launcher tells
   std::string name = {};      // the same for all ranks of a launch, and another for any other
+  bool has_id = true;         // false: set by hand, the name may be another job's too
   std::string launcher = {};  // empty: none, the process is alone
 };
 

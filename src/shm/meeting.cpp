@@ -1,12 +1,13 @@
 #include "shm/meeting.h"
 
-#include <fcntl.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -14,6 +15,7 @@
 
 #include "shm/abstract_socket.h"
 #include "shm/errors.h"
+#include "shm/reception.h"
 
 namespace shardway::shm {
 namespace {
@@ -21,15 +23,15 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x7368617264776179;  // "shardway"
-constexpr auto kShortPatience = 5s;                 // for what a guest sends at once
-constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr auto kShortPatience = 1s;  // of a connection to a socket of this host
+constexpr int64_t kMostText = 1 << 12;
 
-struct Hello {
-  uint64_t greeting = kGreeting;
-  int64_t rank = 0;
-  int64_t size = 0;
-};
+// Without an id nobody can tell two jobs apart but by a rank number that comes twice. So a meeting stays open
+// for this long when all have come.
+constexpr auto kSecondLook = 500ms;
+
+// And for this long when ranks disagree, so that those who are about to come hear of it.
+constexpr auto kAftermath = 1s;
 
 struct Head {
   int64_t bytes = 0;
@@ -44,28 +46,58 @@ int64_t next_meeting() {
 
 // Names of sockets are short, and those of jobs may not be.
 std::string socket_name(const Job& job, int64_t meeting) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char letter : job.name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-  return "shardway-job-" + std::to_string(geteuid()) + "-" + std::to_string(hash) + "-" +
-         std::to_string(meeting);
+  const JobDigest digest = digest_of(job.name);
+  return "shardway-job-" + std::to_string(geteuid()) + "-" + std::to_string(digest[0]) + "-" +
+         std::to_string(digest[1]) + "-" + std::to_string(meeting);
 }
 
-File listener_at(const std::string& name, const Job& job) {
+std::string advice_of(const Job& job) {
+  return " (" + job.launcher + "): give each of two jobs that run at once a name of its own in SHARDWAY_JOB";
+}
+
+std::optional<File> connection_to(const std::string& name) {
+  try {
+    return connect_to(name, kShortPatience);
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::connection_refused) return std::nullopt;
+    // A full backlog, or a signal: somebody is there.
+    if (error.code() == std::errc::resource_unavailable_try_again) return File();
+    if (error.code() == std::errc::interrupted) return File();
+    throw;
+  }
+}
+
+std::optional<File> listener_at(const std::string& name) {
   try {
     return listen_at(name);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::address_in_use) throw;
-    throw std::invalid_argument("join: another process is rank 0 of this job (" + job.launcher + ")");
+    return std::nullopt;
   }
 }
 
+// That a meeting is over is to be seen as long as its host's process has no other: whoever comes late need not
+// wait for it.
+std::string name_when_over(const std::string& name) { return name + "-over"; }
+
+void show_that_it_is_over(const std::string& name) {
+  static std::mutex mutex;
+  static File sign;
+  const std::lock_guard lock(mutex);
+  if (auto mark = listener_at(name_when_over(name))) sign = std::move(*mark);
+}
+
+bool is_over(const std::string& name) { return connection_to(name_when_over(name)).has_value(); }
+
 void await(const File& connection, int16_t event, Clock::time_point deadline, int64_t peer) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  pollfd ready{.fd = connection.get(), .events = event, .revents = 0};
-  const int limit = static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000));
-  const int found = poll(&ready, 1, limit);
-  if (found == 0) throw PeerLost(peer, "it did not come in time");
-  if (found < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "poll");
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd ready{.fd = connection.get(), .events = event, .revents = 0};
+    const int found = poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000)));
+    if (found > 0) return;
+    if (found == 0) throw PeerLost(peer, "it did not come in time");
+    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "poll");
+  }
 }
 
 void send_all(const File& connection, std::span<const std::byte> data, Clock::time_point deadline,
@@ -90,81 +122,128 @@ void receive_all(const File& connection, std::span<std::byte> data, Clock::time_
   }
 }
 
-template <class T>
-void send_value(const File& to, const T& value, Clock::time_point deadline, int64_t peer) {
-  send_all(to, std::as_bytes(std::span(&value, 1)), deadline, peer);
+void send_block(const File& to, std::span<const std::byte> block, bool is_disagreement,
+                Clock::time_point deadline, int64_t peer) {
+  const Head head{.bytes = static_cast<int64_t>(block.size()), .is_disagreement = is_disagreement ? 1 : 0};
+  send_all(to, std::as_bytes(std::span(&head, 1)), deadline, peer);
+  send_all(to, block, deadline, peer);
 }
 
-template <class T>
-T receive_value(const File& from, Clock::time_point deadline, int64_t peer) {
-  T value;
-  receive_all(from, std::as_writable_bytes(std::span(&value, 1)), deadline, peer);
-  return value;
+Head receive_head(const File& from, Clock::time_point deadline, int64_t peer) {
+  Head head;
+  receive_all(from, std::as_writable_bytes(std::span(&head, 1)), deadline, peer);
+  return head;
 }
 
-std::vector<std::byte> receive_block(const File& from, int64_t bytes, Clock::time_point deadline,
-                                     int64_t peer) {
-  if (bytes < 0 || bytes > kMostBytes) throw PeerLost(peer, "it speaks another language");
-  std::vector<std::byte> block(static_cast<size_t>(bytes));
-  receive_all(from, block, deadline, peer);
-  return block;
+// A block of this length from rank 0, or what it says of a disagreement, as std::invalid_argument.
+std::vector<std::byte> receive_answer(const File& host, size_t bytes, Clock::time_point deadline) {
+  const Head head = receive_head(host, deadline, 0);
+  const bool is_text = head.is_disagreement != 0 && head.bytes >= 0 && head.bytes <= kMostText;
+  if (!is_text && (head.is_disagreement != 0 || head.bytes != static_cast<int64_t>(bytes)))
+    throw std::invalid_argument("join: rank 0 has another version of shardway");
+  std::vector<std::byte> answer(static_cast<size_t>(head.bytes));
+  receive_all(host, answer, deadline, 0);
+  if (!is_text) return answer;
+  throw std::invalid_argument(std::string(reinterpret_cast<const char*>(answer.data()), answer.size()));
 }
 
 }  // namespace
 
 Meeting::Meeting(const Job& job, std::chrono::milliseconds timeout)
-    : job_(job), deadline_(Clock::now() + timeout) {
-  const std::string name = socket_name(job_, next_meeting());
+    : job_(job), deadline_(Clock::now() + timeout), name_(socket_name(job, next_meeting())) {
   if (job_.rank != 0) {
-    find_host(name);
-  } else {
-    receive_guests(name);
+    be_guest();
+    return;
   }
+  while (!is_over(name_)) {
+    if (auto listener = listener_at(name_)) {
+      be_host(std::move(*listener));
+      return;
+    }
+    try {
+      be_guest();  // of another rank 0: all that have come to it hear that there are two
+    } catch (const PeerLost&) {
+      if (Clock::now() > deadline_) throw;
+    }
+  }
+  throw std::invalid_argument("join: another process is rank 0 of this job, and its ranks have met" +
+                              advice_of(job_));
 }
 
-// Whoever is of this user and greets is counted, so that all hear of a disagreement.
-void Meeting::receive_guests(const std::string& name) {
-  const File listener = listener_at(name, job_);
+void Meeting::be_host(File listener) {
+  Reception reception(std::move(listener), digest_of(job_.name));
   guests_.resize(static_cast<size_t>(job_.size));
-  for (int64_t seen = 1; seen < job_.size;) {
+  std::optional<Clock::time_point> closes;
+  for (;;) {
     const auto missing = std::find_if(guests_.begin() + 1, guests_.end(), [](const File& f) { return !f; });
-    await(listener, POLLIN, deadline_, missing - guests_.begin());
-    File guest(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!guest) continue;
-    Hello hello;
-    try {
-      checked_peer(guest);
-      hello = receive_value<Hello>(guest, Clock::now() + kShortPatience, 0);
-    } catch (const std::runtime_error&) {
-      continue;
-    }
-    if (hello.greeting != kGreeting) continue;
-    ++seen;
-    const std::string rank = "rank " + std::to_string(hello.rank);
-    if (hello.size != job_.size)
-      disagreement_ = "join: ranks disagree on the number of ranks: " + std::to_string(job_.size) +
-                      " on rank 0, " + std::to_string(hello.size) + " on " + rank;
-    const bool is_known = hello.rank > 0 && hello.rank < job_.size;
-    const auto place = is_known ? guests_.begin() + hello.rank : missing;
-    if (disagreement_.empty() && (!is_known || *place)) disagreement_ = "join: two processes are " + rank;
-    *(*place ? missing : place) = std::move(guest);
+    const bool is_agreed = disagreement_.empty();
+    if (!closes && missing == guests_.end() && is_agreed)
+      closes = Clock::now() + (job_.has_id ? 0ms : kSecondLook);
+    std::optional<Guest> guest = reception.next(std::min(closes.value_or(deadline_), deadline_));
+    if (!guest && !closes) throw PeerLost(missing - guests_.begin(), "it did not come in time");
+    if (!guest) break;
+    take(std::move(*guest));
+    if (is_agreed && !disagreement_.empty()) closes = Clock::now() + kAftermath;
+  }
+  show_that_it_is_over(name_);
+  welcome();
+}
+
+void Meeting::take(Guest guest) {
+  const int64_t rank = guest.greeting.rank;
+  if (!disagreement_.empty()) {  // the first one is what all hear
+  } else if (guest.greeting.size != job_.size) {
+    disagreement_ = "join: ranks disagree on the number of ranks: " + std::to_string(job_.size) +
+                    " on rank 0, " + std::to_string(guest.greeting.size) + " on rank " + std::to_string(rank);
+  } else if (rank == 0 || guests_[static_cast<size_t>(rank)]) {
+    disagreement_ = "join: two processes are rank " + std::to_string(rank) + advice_of(job_);
+  }
+  if (disagreement_.empty()) {
+    guests_[static_cast<size_t>(rank)] = std::move(guest.connection);
+  } else {
+    guests_.push_back(std::move(guest.connection));
   }
 }
 
-void Meeting::find_host(const std::string& name) {
-  for (auto pause = 1ms;; pause = std::min(2 * pause, 50ms)) {
+// Guests hear that all have come, or that they disagree.
+void Meeting::welcome() {
+  const bool is_agreed = disagreement_.empty();
+  for (size_t rank = 1; rank < guests_.size(); ++rank) {
+    if (!guests_[rank]) continue;
     try {
-      host_ = connect_to(name, kShortPatience);
-      break;
-    } catch (const std::system_error& error) {
-      if (error.code() != std::errc::connection_refused) throw;
+      send_block(guests_[rank], std::as_bytes(std::span(disagreement_)), !is_agreed, deadline_,
+                 static_cast<int64_t>(rank));
+    } catch (const PeerLost&) {
+      if (is_agreed) throw;
     }
-    if (Clock::now() > deadline_)
+  }
+  if (!is_agreed) throw std::invalid_argument(disagreement_);
+}
+
+void Meeting::be_guest() {
+  try {
+    find_host();
+    checked_peer(host_);
+    send_all(host_, bytes_of({.job = digest_of(job_.name), .rank = job_.rank, .size = job_.size}), deadline_,
+             0);
+    receive_answer(host_, 0, deadline_);
+  } catch (const PeerLost&) {
+    if (!is_over(name_)) throw;
+    throw std::invalid_argument("join: the ranks of this job have met, and this process, rank " +
+                                std::to_string(job_.rank) + ", was not among them" + advice_of(job_));
+  }
+}
+
+void Meeting::find_host() {
+  for (auto pause = 1ms;; pause = std::min(2 * pause, 50ms)) {
+    if (auto connection = connection_to(name_); connection && *connection) {
+      host_ = std::move(*connection);
+      return;
+    }
+    if (Clock::now() > deadline_ || is_over(name_))
       throw PeerLost(0, "no such rank of this job joined on this host (" + job_.launcher + ")");
     std::this_thread::sleep_for(pause);
   }
-  checked_peer(host_);
-  send_value(host_, Hello{.rank = job_.rank, .size = job_.size}, deadline_, 0);
 }
 
 std::vector<std::byte> Meeting::exchange(std::span<const std::byte> mine) {
@@ -173,35 +252,25 @@ std::vector<std::byte> Meeting::exchange(std::span<const std::byte> mine) {
 
 std::vector<std::byte> Meeting::exchange_as_host(std::span<const std::byte> mine) {
   std::vector<std::byte> all(mine.begin(), mine.end());
+  all.resize(mine.size() * guests_.size());
   for (size_t rank = 1; rank < guests_.size(); ++rank) {
     const auto peer = static_cast<int64_t>(rank);
-    const Head head = receive_value<Head>(guests_[rank], deadline_, peer);
-    const auto block = receive_block(guests_[rank], head.bytes, deadline_, peer);
-    if (block.size() != mine.size() && disagreement_.empty())
+    const Head head = receive_head(guests_[rank], deadline_, peer);
+    if (head.bytes != static_cast<int64_t>(mine.size())) {
       disagreement_ = "join: rank " + std::to_string(peer) + " has another version of shardway";
-    all.insert(all.end(), block.begin(), block.end());
+      break;
+    }
+    receive_all(guests_[rank], std::span(all).subspan(rank * mine.size(), mine.size()), deadline_, peer);
   }
-  const bool is_agreed = disagreement_.empty();
-  const auto answer = is_agreed ? std::span<const std::byte>(all) : std::as_bytes(std::span(disagreement_));
-  for (size_t rank = 1; rank < guests_.size(); ++rank) {
-    const auto peer = static_cast<int64_t>(rank);
-    send_value(guests_[rank],
-               Head{.bytes = static_cast<int64_t>(answer.size()), .is_disagreement = is_agreed ? 0 : 1},
-               deadline_, peer);
-    send_all(guests_[rank], answer, deadline_, peer);
-  }
-  if (!is_agreed) throw std::invalid_argument(disagreement_);
+  if (!disagreement_.empty()) welcome();
+  for (size_t rank = 1; rank < guests_.size(); ++rank)
+    send_block(guests_[rank], all, false, deadline_, static_cast<int64_t>(rank));
   return all;
 }
 
 std::vector<std::byte> Meeting::exchange_as_guest(std::span<const std::byte> mine) {
-  send_value(host_, Head{.bytes = static_cast<int64_t>(mine.size())}, deadline_, 0);
-  send_all(host_, mine, deadline_, 0);
-  const Head head = receive_value<Head>(host_, deadline_, 0);
-  std::vector<std::byte> answer = receive_block(host_, head.bytes, deadline_, 0);
-  if (head.is_disagreement == 0) return answer;
-  const auto* text = reinterpret_cast<const char*>(answer.data());
-  throw std::invalid_argument(std::string(text, answer.size()));
+  send_block(host_, mine, false, deadline_, 0);
+  return receive_answer(host_, mine.size() * static_cast<size_t>(job_.size), deadline_);
 }
 
 }  // namespace shardway::shm

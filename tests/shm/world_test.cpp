@@ -1,17 +1,24 @@
 // Programs whose ranks find one another through their environment, and groups that are split.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
+#include <sys/time.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <ctime>
+#include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "rank_runner.h"
 #include "shardway/shm.h"
+#include "shm/abstract_socket.h"
 
 namespace shardway::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 using Ints = std::vector<int64_t>;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
@@ -56,6 +63,8 @@ Ints counted(int64_t ranks, int64_t first = 0) {
 
 std::string text(int64_t number) { return std::to_string(number); }
 
+const std::string kAdvice = ": give each of two jobs that run at once a name of its own in SHARDWAY_JOB";
+
 // A name that only the processes of this test share.
 std::string fresh_name() {
   static int count = 0;
@@ -94,6 +103,8 @@ Environment launched_by_hand(int64_t rank, int64_t ranks, const std::string& job
   const auto port = 1024 + std::hash<std::string>()(job) % 60000;
   return {{"MASTER_PORT", std::to_string(port)}, {"RANK", text(rank)}, {"WORLD_SIZE", text(ranks)}};
 }
+
+std::string port_of(const Environment& environment) { return environment[0].second; }
 
 constexpr std::array<Launcher, 5> kLaunchers = {launched_by_shardway, launched_by_torchrun,
                                                 launched_by_open_mpi, launched_by_mpich, launched_by_hand};
@@ -220,19 +231,142 @@ TEST(World, RanksThatDisagreeAllHearOfIt) {
     be_launched_with(launched_by_shardway(rank == 2 ? 1 : rank, 3, other));
     HostGroup::join({.timeout = 10s});
   };
-  EXPECT_EQ(run_unjoined(3, twice), Endings(3, "join: two processes are rank 1"));
+  EXPECT_EQ(run_unjoined(3, twice), Endings(3, "join: two processes are rank 1 (shardway launch)" + kAdvice));
 }
 
-TEST(World, ASecondRankZeroIsRefused) {
+TEST(World, TwoRanksZeroAndTheRanksThatCameHearOfEachOther) {
   const std::string job = fresh_name();
-  const auto body = [&](int64_t, const shm::Exchange&) {
-    be_launched_with(launched_by_shardway(0, 2, job));
-    HostGroup::join({.timeout = 1s});
+  const auto body = [&](int64_t process, const shm::Exchange&) {
+    be_launched_with(launched_by_shardway(process == 2 ? 1 : 0, 3, job));
+    HostGroup::join({.timeout = 20s});
   };
-  Endings endings = run_unjoined(2, body);
-  std::sort(endings.begin(), endings.end());
-  EXPECT_EQ(endings, (Endings{"join: another process is rank 0 of this job (shardway launch)",
-                              "rank 1 could not be reached: it did not come in time"}));
+  EXPECT_EQ(run_unjoined(3, body), Endings(3, "join: two processes are rank 0 (shardway launch)" + kAdvice));
+}
+
+// The first job's rank 1 is late: the other job's would take its place.
+TEST(World, TwoJobsStartedByHandUnderOnePortAreToldSoOnEveryRank) {
+  const std::string job = fresh_name();
+  const Environment environment = launched_by_hand(0, 2, job);
+  const std::array<int64_t, 4> ranks = {0, 1, 0, 1};
+  const std::array delays = {0ms, 100ms, 250ms, 600ms};
+  const auto body = [&](int64_t process, const shm::Exchange&) {
+    std::this_thread::sleep_for(delays[static_cast<size_t>(process)]);
+    be_launched_with(launched_by_hand(ranks[static_cast<size_t>(process)], 2, job));
+    HostGroup::join({.timeout = 20s});
+  };
+  const auto start = Clock::now();
+  for (const std::string& ending : run_unjoined(4, body))
+    EXPECT_EQ(ending, "join: two processes are rank 0 (started by hand, MASTER_PORT=" + port_of(environment) +
+                          ")" + kAdvice);
+  EXPECT_LT(Clock::now() - start, 10s);
+}
+
+TEST(World, WhoComesWhenTheRanksHaveMetIsToldAtOnce) {
+  const std::string job = fresh_name();
+  const auto body = [&](int64_t process, const shm::Exchange&) {
+    if (process >= 2) std::this_thread::sleep_for(1200ms);
+    be_launched_with(launched_by_hand(process % 2, 2, job));
+    const HostGroup world = HostGroup::join({.timeout = 20s});
+    require(told(world, process) == counted(2), "a rank of the other job");
+    if (process == 0) std::this_thread::sleep_for(2s);  // it is still at work
+  };
+  const auto start = Clock::now();
+  const Endings endings = run_unjoined(4, body);
+  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_EQ(endings[0], "");
+  EXPECT_EQ(endings[1], "");
+  const std::string where =
+      " (started by hand, MASTER_PORT=" + port_of(launched_by_hand(0, 2, job)) + ")" + kAdvice;
+  EXPECT_EQ(endings[2], "join: another process is rank 0 of this job, and its ranks have met" + where);
+  EXPECT_EQ(endings[3],
+            "join: the ranks of this job have met, and this process, rank 1, was not among them" + where);
+}
+
+// Connections to all sockets of jobs that listen on this host, once there is one of that many.
+std::vector<shm::File> silent_calls(int64_t count) {
+  std::vector<shm::File> calls;
+  for (int look = 0; look < 2000 && calls.empty(); ++look) {
+    std::ifstream sockets("/proc/net/unix");
+    for (std::string line; std::getline(sockets, line);) {
+      const size_t name = line.find("@shardway-job-");
+      if (name == std::string::npos) continue;
+      try {
+        for (int64_t i = 0; i < count; ++i) calls.push_back(shm::connect_to(line.substr(name + 1), 1s));
+      } catch (const std::system_error&) {  // it has gone meanwhile
+      }
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  return calls;
+}
+
+TEST(World, CallersThatStaySilentCostNoJoinASecond) {
+  const std::string job = fresh_name();
+  const auto body = [&](int64_t process, const ExchangeAmong& among) {
+    std::vector<shm::File> calls;
+    if (process == 2) calls = silent_calls(5);
+    if (process != 0) among({1, 2})({});  // rank 1 comes when they have called
+    be_launched_with(launched_by_shardway(process, 2, job));
+    const auto start = Clock::now();
+    if (process != 2) {
+      require(told(HostGroup::join({.timeout = 20s}), process) == counted(2), "another world");
+      require(process == 0 || Clock::now() - start < 1s, "the silent ones were waited for");
+    }
+    if (process != 0) among({1, 2})({});  // until then they stay
+  };
+  EXPECT_EQ(run_processes_apart(3, body), Endings(3));
+}
+
+// One signal, after which nothing comes.
+TEST(World, ASignalMakesNoJoinForgetItsTimeout) {
+  const auto body = [&](int64_t, const shm::Exchange&) {
+    be_launched_with(launched_by_shardway(0, 2, fresh_name()));
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval timer{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 100'000}};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+    const auto start = Clock::now();
+    try {
+      HostGroup::join({.timeout = 400ms});
+    } catch (const std::runtime_error&) {
+      require(Clock::now() - start < 2s, "it took too long");
+      throw;
+    }
+  };
+  EXPECT_EQ(run_unjoined(1, body), Endings{"rank 1 could not be reached: it did not come in time"});
+}
+
+// Descriptors until there is none left.
+std::vector<shm::File> every_descriptor() {
+  std::vector<shm::File> files;
+  for (;;) {
+    shm::File file(dup(STDIN_FILENO));
+    if (!file) return files;
+    files.push_back(std::move(file));
+  }
+}
+
+TEST(World, ForWantOfDescriptorsAJoinWaitsWithoutWork) {
+  const std::string job = fresh_name();
+  const auto body = [&](int64_t rank, const shm::Exchange&) {
+    be_launched_with(launched_by_shardway(rank, 2, job));
+    std::jthread freeing;
+    const auto start = std::clock();
+    if (rank == 0) {
+      auto files = std::make_shared<std::vector<shm::File>>(every_descriptor());
+      files->pop_back();  // for the listener
+      freeing = std::jthread([files] {
+        std::this_thread::sleep_for(800ms);
+        files->clear();
+      });
+    }
+    const HostGroup world = HostGroup::join({.timeout = 20s});
+    const auto worked = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    require(told(world, rank) == counted(2), "another world");
+    require(rank != 0 || worked < 0.2, "it worked for " + std::to_string(worked) + " s");
+  };
+  EXPECT_EQ(run_unjoined(2, body), Endings(2));
 }
 
 TEST(World, OptionsWithoutSenseAreRefused) {
