@@ -38,8 +38,8 @@ std::optional<Greeting> greeting_of(std::span<const std::byte> bytes) {
   Written written;
   if (bytes.size() != sizeof(written)) return std::nullopt;
   std::memcpy(&written, bytes.data(), sizeof(written));
-  const bool is_rank = written.size >= 1 && written.size <= kMostRanks && written.rank >= 0 &&
-                       written.rank < written.size;
+  const bool is_rank =
+      written.size >= 1 && written.size <= kMostRanks && written.rank >= 0 && written.rank < written.size;
   if (written.word != kWord || !is_rank) return std::nullopt;
   return Greeting{.job = written.job, .rank = written.rank, .size = written.size};
 }

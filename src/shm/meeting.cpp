@@ -76,8 +76,8 @@ std::optional<File> listener_at(const std::string& name) {
   }
 }
 
-// That a meeting is over is to be seen as long as its host's process has no other: whoever comes late need not
-// wait for it.
+// That a meeting is over is to be seen as long as its host's process has no other: whoever comes late need
+// not wait for it.
 std::string name_when_over(const std::string& name) { return name + "-over"; }
 
 void show_that_it_is_over(const std::string& name) {

@@ -24,8 +24,8 @@ class Reception {
   // Guests are of this user and of this job.
   Reception(File listener, const JobDigest& job);
 
-  // The next guest that has greeted, or none by that time. Throws std::system_error, then, where somebody came
-  // and could not be let in, as for want of file descriptors.
+  // The next guest that has greeted, or none by that time. Throws std::system_error, then, where somebody
+  // came and could not be let in, as for want of file descriptors.
   std::optional<Guest> next(Clock::time_point until);
 
  private:

@@ -34,7 +34,7 @@ int32_t element(int64_t call, int64_t rank, int64_t i) {
 
 // Numbers of elements around the bytes at which one way of moving gives way to another (thresholds.h).
 int64_t any_count(Dice& dice) {
-  static const Ints kBytes = {0,       64,       128,      1 << 10,   2 << 10,   8 << 10,
+  static const Ints kBytes = {0,        64,       128,      1 << 10,   2 << 10,   8 << 10,
                               16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 600 << 10};
   return std::max<int64_t>(0, dice.any_of(kBytes) / 4 + dice.between(int64_t{-1}, int64_t{1}));
 }
@@ -109,8 +109,7 @@ void gather(shm::Group& group, const Call& call) {
 Numbers summed(const Call& call, int64_t ranks, int64_t begin, int64_t count) {
   Numbers sums(static_cast<size_t>(count), 0);
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    for (int64_t i = 0; i < count; ++i)
-      sums[static_cast<size_t>(i)] += element(call.number, rank, begin + i);
+    for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i)] += element(call.number, rank, begin + i);
   }
   return sums;
 }
@@ -174,8 +173,8 @@ class Churn {
   void run(int64_t rounds) {
     for (round_ = 0; round_ < rounds; ++round_) {
       if (living_.empty() || (dice_.one_in(3) && static_cast<int64_t>(living_.size()) < kMostGroups)) make();
-      Living& any = living_[static_cast<size_t>(
-          dice_.between(int64_t{0}, static_cast<int64_t>(living_.size()) - 1))];
+      Living& any =
+          living_[static_cast<size_t>(dice_.between(int64_t{0}, static_cast<int64_t>(living_.size()) - 1))];
       if (any.partings.empty()) {
         use(any);
         if (dice_.one_in(3)) end(any);

@@ -69,7 +69,7 @@ class Table {
     std::atomic<uint32_t> past;  // meetings of these ranks that all have come to
   };
   struct Desk {
-    std::atomic<uint32_t> ended;  // a bit per rank
+    std::atomic<uint32_t> ended;                     // a bit per rank
     std::array<Meeting, 1U << kMostRanks> meetings;  // by the bits of the ranks that meet
   };
 
@@ -144,8 +144,8 @@ Endings await(std::vector<pid_t> children, Table& table) {
       if (children[rank] <= 0) continue;
       if (is_late) kill(children[rank], SIGKILL);
       if (waitpid(children[rank], &status, is_late ? 0 : WNOHANG) == 0) continue;
-      endings[rank] = is_late ? "it did not end in time"
-                              : ending_of(status, table.text(static_cast<int64_t>(rank)));
+      endings[rank] =
+          is_late ? "it did not end in time" : ending_of(status, table.text(static_cast<int64_t>(rank)));
       table.see_end_of(static_cast<int64_t>(rank));
       children[rank] = 0;
       --alive;
