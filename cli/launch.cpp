@@ -13,12 +13,13 @@ constexpr const char* kLesson =
     "Everything after the options is the program and its own arguments. Every rank gets torchrun's\n"
     "variables: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. So sw::join()\n"
     "in C++ and torch.distributed.init_process_group in Python find the other ranks without arguments. What\n"
-    "a rank prints has its number before every line. The first rank reads standard input, as far as it is\n"
-    "no terminal.\n"
+    "a rank prints has its number before every line; a line may end in a carriage return. The first rank\n"
+    "reads standard input, unless it is a terminal.\n"
     "\n"
     "Where a rank fails, the others are asked to end (SIGTERM), and after 5 s they are ended. What a rank\n"
-    "leaves running is asked to end with it. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to\n"
-    "every rank.\n"
+    "leaves running is asked to end with it; what has left its process group, with the last rank. Nothing\n"
+    "outlives the launcher. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to every rank,\n"
+    "unless they are ignored from the start, as SIGHUP is under nohup.\n"
     "\n"
     "Examples:\n"
     "  shardway launch -n 4 ./contrastive\n"
@@ -48,6 +49,9 @@ ExitCode answer(const Written& written, std::vector<std::string> command) {
   } catch (const std::invalid_argument& mistake) {
     throw std::invalid_argument("--ranks " + written.ranks + ": " + mistake.what());
   }
+  if (call.ranks > kMostRanks)
+    throw std::invalid_argument("--ranks " + written.ranks + " is more than " + std::to_string(kMostRanks) +
+                                ", the most that launch starts");
   return static_cast<ExitCode>(supervise(call));
 }
 
@@ -56,7 +60,9 @@ ExitCode answer(const Written& written, std::vector<std::string> command) {
 Answer add_launch(CLI::App& options) {
   auto written = std::make_shared<Written>();
   options.set_help_flag("-h,--help", "print this help");
-  options.add_option("-n,--ranks", written->ranks, "how many processes to start")->type_name("N")->required();
+  options.add_option("-n,--ranks", written->ranks, "how many processes to start, up to 1024")
+      ->type_name("N")
+      ->required();
   options.add_flag("--keep-going", written->keeps_going, "when a rank fails, let the others go on");
   options.prefix_command();
   options.footer(kLesson);

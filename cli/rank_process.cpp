@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -24,6 +25,8 @@ using shm::File;
 [[noreturn]] void raise_error(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
+
+constexpr int64_t kOtherFiles = 32;  // of the launcher
 
 struct Pipe {
   File from;
@@ -73,6 +76,7 @@ void set_signals() {
   set_environment(call, launch, rank);
   set_input(rank);
   set_signals();
+  setrlimit(RLIMIT_NOFILE, &launch.files);
   std::vector<char*> arguments;
   for (const std::string& argument : call.command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
@@ -82,10 +86,21 @@ void set_signals() {
   _exit(1);
 }
 
-}  // namespace
+// Lets the launcher read two streams of every rank, and gives the limit that was before.
+rlimit make_room_for(int64_t ranks) {
+  rlimit before{};
+  if (getrlimit(RLIMIT_NOFILE, &before) != 0) raise_error("getrlimit");
+  const auto needed = static_cast<rlim_t>(kOtherFiles + 2 * ranks);
+  if (needed > before.rlim_max)
+    throw std::invalid_argument("--ranks " + std::to_string(ranks) + " needs " + std::to_string(needed) +
+                                " open files, and the limit is " + std::to_string(before.rlim_max) +
+                                " (ulimit -n)");
+  const rlimit after{.rlim_cur = std::max(before.rlim_cur, needed), .rlim_max = before.rlim_max};
+  if (setrlimit(RLIMIT_NOFILE, &after) != 0) raise_error("setrlimit");
+  return before;
+}
 
-Launch fresh_launch() {
-  std::random_device random;
+uint16_t free_port() {
   const File listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -94,8 +109,16 @@ Launch fresh_launch() {
   auto* any = reinterpret_cast<sockaddr*>(&address);
   if (!listener || bind(listener.get(), any, bytes) != 0 || getsockname(listener.get(), any, &bytes) != 0)
     raise_error("no free port");
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+Launch fresh_launch(const LaunchCall& call) {
+  std::random_device random;
   return {.job = std::to_string(random()) + "-" + std::to_string(random()) + "-" + std::to_string(getpid()),
-          .port = ntohs(address.sin_port)};
+          .port = free_port(),
+          .files = make_room_for(call.ranks)};
 }
 
 RankProcess start_rank(const LaunchCall& call, const Launch& launch, int64_t rank) {
@@ -104,7 +127,9 @@ RankProcess start_rank(const LaunchCall& call, const Launch& launch, int64_t ran
   Pipe why_not = fresh_pipe();
   const pid_t launcher = getpid();
   const pid_t pid = fork();
-  if (pid < 0) raise_error("fork");
+  if (pid < 0)
+    throw std::invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(call.ranks) +
+                                " cannot be started: " + std::generic_category().message(errno));
   if (pid == 0) {
     dup2(out.to.get(), STDOUT_FILENO);
     dup2(err.to.get(), STDERR_FILENO);

@@ -15,7 +15,10 @@
 #include <optional>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
+#include "cli/leftovers.h"
+#include "cli/rank_lines.h"
 #include "cli/terminal.h"
 
 namespace shardway::cli {
@@ -25,52 +28,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kGrace = 5s;  // between asking ranks to end and ending them
-constexpr size_t kLongestLine = 1 << 16;
-constexpr size_t kMostAtOnce = 1 << 16;
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-// What a rank prints on one of its two streams, cut into lines.
-class Lines {
- public:
-  Lines(std::string before, FILE* to) : before_(std::move(before)), to_(to) {}
-
-  // Shows what is there to read, and no more than a pipe holds, for others have something to say as well;
-  // false at the end.
-  bool read_from(const shm::File& from) {
-    std::array<char, 1 << 14> buffer{};
-    for (size_t bytes = 0; bytes < kMostAtOnce; bytes += buffer.size()) {
-      const ssize_t got = read(from.get(), buffer.data(), buffer.size());
-      if (got < 0) return errno == EAGAIN || errno == EINTR;
-      if (got == 0) return false;
-      text_.append(buffer.data(), static_cast<size_t>(got));
-      show_whole_lines();
-    }
-    return true;
-  }
-
-  void show_rest() {
-    if (!text_.empty()) show(text_);
-    text_.clear();
-  }
-
- private:
-  void show_whole_lines() {
-    size_t begin = 0;
-    for (size_t end = 0; (end = text_.find('\n', begin)) != std::string::npos; begin = end + 1)
-      show(std::string_view(text_).substr(begin, end - begin));
-    text_.erase(0, begin);
-    if (text_.size() >= kLongestLine) show_rest();
-    std::fflush(to_);
-  }
-
-  void show(std::string_view line) {
-    std::fprintf(to_, "%s%.*s\n", before_.c_str(), static_cast<int>(line.size()), line.data());
-  }
-
-  std::string before_;
-  FILE* to_;
-  std::string text_;
-};
 
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
@@ -80,20 +38,25 @@ std::string sentence_of(int64_t rank, int status) {
   return subject + " ended with exit code " + std::to_string(WEXITSTATUS(status));
 }
 
-bool has_ended(pid_t pid) {
+// A child that has ended and is still to be waited for, or 0.
+pid_t ended_child() {
   siginfo_t news{};
-  return waitid(P_PID, static_cast<id_t>(pid), &news, WEXITED | WNOHANG | WNOWAIT) == 0 && news.si_pid == pid;
+  return waitid(P_ALL, 0, &news, WEXITED | WNOHANG | WNOWAIT) == 0 ? news.si_pid : 0;
 }
 
 class Supervisor {
  public:
-  explicit Supervisor(const LaunchCall& call) : call_(call), signals_(signals_as_file()) {}
+  explicit Supervisor(const LaunchCall& call)
+      : call_(call), signals_(signals_as_file()), launch_(fresh_launch(call)), keeper_(launch_.job) {
+    adopt_orphans();
+  }
 
   // Nothing outlives the launcher, not even where an exception ends it.
   ~Supervisor() {
-    tell_all(SIGKILL);
-    for (const RankProcess& rank : ranks_) {
-      if (rank.pid > 0) waitpid(rank.pid, nullptr, 0);
+    const auto deadline = Clock::now() + kGrace;  // one that the system keeps from ending is left to it
+    while (tell_leftovers(SIGKILL) && Clock::now() < deadline) {
+      for (pid_t pid = ended_child(); pid > 0; pid = ended_child()) waitpid(pid, nullptr, 0);
+      std::this_thread::sleep_for(1ms);
     }
   }
   Supervisor(const Supervisor&) = delete;
@@ -101,7 +64,7 @@ class Supervisor {
 
   int run() {
     start();
-    while (is_any_alive()) {
+    while (is_any_alive() || ask_leftovers_to_end()) {
       wait_for_news();
       show_output();
       pass_signals_on();
@@ -109,7 +72,7 @@ class Supervisor {
       if (ending_since_ && Clock::now() - *ending_since_ > kGrace) tell_all(SIGKILL);
     }
     show_output();
-    for (Lines& lines : streams_) lines.show_rest();
+    for (RankLines& lines : streams_) lines.show_rest();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw std::invalid_argument("standard output cannot be written");
     return code_;
@@ -117,6 +80,9 @@ class Supervisor {
 
  private:
   static shm::File signals_as_file() {
+    // Where it is ignored, as a parent may have left it, children that end would be forgotten. The others
+    // stay as they are: under nohup neither the launcher nor a rank minds SIGHUP.
+    signal(SIGCHLD, SIG_DFL);
     sigset_t watched;
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
@@ -128,13 +94,12 @@ class Supervisor {
   }
 
   void start() {
-    const Launch launch = fresh_launch();
     const Terminal terminal = terminal_of_stdout();
     for (int64_t rank = 0; rank < call_.ranks; ++rank) {
       const std::string before = in_colour_of(rank, terminal, "[" + std::to_string(rank) + "]") + " ";
       streams_.emplace_back(before, stdout);
       streams_.emplace_back(before, stderr);
-      ranks_.push_back(start_rank(call_, launch, rank));
+      ranks_.push_back(start_rank(call_, launch_, rank));
     }
   }
 
@@ -154,7 +119,7 @@ class Supervisor {
       files.push_back({.fd = rank.out.get(), .events = POLLIN, .revents = 0});
       files.push_back({.fd = rank.err.get(), .events = POLLIN, .revents = 0});
     }
-    poll(files.data(), files.size(), ending_since_ ? 100 : -1);
+    poll(files.data(), files.size(), ending_since_ || leaving_since_ ? 100 : -1);
   }
 
   void show_output() {
@@ -167,19 +132,41 @@ class Supervisor {
   void pass_signals_on() const {
     signalfd_siginfo news{};
     while (read(signals_.get(), &news, sizeof(news)) == sizeof(news)) {
-      if (news.ssi_signo != SIGCHLD) tell_all(static_cast<int>(news.ssi_signo));
+      if (news.ssi_signo == SIGCHLD) continue;
+      tell_all(static_cast<int>(news.ssi_signo));
+      if (leaving_since_) tell_leftovers(static_cast<int>(news.ssi_signo));
     }
   }
 
-  // What a rank leaves behind ends with it: its number is nobody else's until it is waited for.
+  // Whether there is any process below this one but the keeper; one of another user cannot be told anything.
+  bool tell_leftovers(int signal) const {
+    bool is_any = false;
+    for (const pid_t pid : descendants()) {
+      if (pid != keeper_.pid() && kill(pid, signal) == 0) is_any = true;
+    }
+    return is_any;
+  }
+
+  // What is left when the last rank has ended, in whatever session; false when nothing is.
+  bool ask_leftovers_to_end() {
+    if (!leaving_since_) {
+      leaving_since_ = Clock::now();
+      return tell_leftovers(SIGTERM) && tell_leftovers(SIGCONT);
+    }
+    return Clock::now() - *leaving_since_ < kGrace && tell_leftovers(0);
+  }
+
+  // Ranks, and orphans that were adopted.
   void reap() {
-    for (RankProcess& rank : ranks_) {
-      if (rank.pid < 0 || !has_ended(rank.pid)) continue;
-      kill(-rank.pid, SIGTERM);
+    for (pid_t pid = ended_child(); pid > 0; pid = ended_child()) {
+      const auto rank = std::ranges::find(ranks_, pid, &RankProcess::pid);
+      // What a rank leaves behind ends with it: its number is nobody else's until it is waited for.
+      if (rank != ranks_.end()) kill(-pid, SIGTERM);
       int status = 0;
-      waitpid(rank.pid, &status, 0);
-      rank.pid = -1;
-      if (status != 0) hear_of_failure(rank.rank, status);
+      waitpid(pid, &status, 0);
+      if (rank == ranks_.end()) continue;
+      rank->pid = -1;
+      if (status != 0) hear_of_failure(rank->rank, status);
     }
   }
 
@@ -197,9 +184,12 @@ class Supervisor {
 
   const LaunchCall& call_;
   shm::File signals_;
+  Launch launch_;
+  Keeper keeper_;
   std::vector<RankProcess> ranks_;
-  std::vector<Lines> streams_;  // two per rank
-  std::optional<Clock::time_point> ending_since_;
+  std::vector<RankLines> streams_;                  // two per rank
+  std::optional<Clock::time_point> ending_since_;   // the ranks were asked to end, after one had failed
+  std::optional<Clock::time_point> leaving_since_;  // no rank is left
   int code_ = 0;
 };
 
