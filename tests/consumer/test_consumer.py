@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import shardway as sw
+from tests.support.programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
@@ -22,14 +23,8 @@ TORCH = torch.utils.cmake_prefix_path
 
 
 def run(*command: object, environment: dict[str, str] | None = None, expect: int = 0) -> str:
-    done = subprocess.run(
-        [str(word) for word in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        env={**os.environ, **(environment or {})},
-    )
+    environment = {**os.environ, **(environment or {})}
+    done = run_program(command, stderr=subprocess.STDOUT, timeout_s=TIMEOUT_S, env=environment)
     assert done.returncode == expect, f"{command}\nexit code {done.returncode}\n{done.stdout}"
     return done.stdout
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = json.loads((ROOT / "CMakePresets.json").read_text())
@@ -24,5 +25,5 @@ def test_a_preset_configures(preset: str, tmp_path: Path) -> None:
     if preset == "fuzz" and shutil.which("clang++-16") is None:
         pytest.skip("there is no clang++-16")
     call = ["cmake", "--preset", preset, "-B", str(tmp_path)]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_program(call, cwd=ROOT, timeout_s=120)
     assert done.returncode == 0, done.stderr

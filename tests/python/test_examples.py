@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 
 
 def run(*command: str, expect: int = 0) -> str:
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = run_program([sys.executable, *command], cwd=ROOT, timeout_s=TIMEOUT_S)
     assert done.returncode == expect, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -97,7 +98,7 @@ def test_bench_ragged_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
         "--output",
         str(tmp_path),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = run_program(command, cwd=ROOT, timeout_s=TIMEOUT_S)
     assert done.returncode in (0, 1), done.stderr  # 1: a claim was missed, which so short a run does not tell
     found = json.loads((tmp_path / "ragged.json").read_text())
     assert {row["op"] for row in found["rows"]} == {
@@ -114,7 +115,7 @@ def test_bench_redistribute_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     options = ["--quick", "--seconds=0.05", "--most-rows=64", "--ranks", "2", "--output", str(tmp_path)]
     command = [sys.executable, "-m", "bench.redistribute", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = run_program(command, cwd=ROOT, timeout_s=TIMEOUT_S)
     assert done.returncode in (0, 1), done.stderr  # 1: a claim was missed, which so short a run does not tell
     found = json.loads((tmp_path / "redistribute.json").read_text())
     contenders = {row["contender"] for row in found["rows"] if row["op"] == "S0→S1"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import torch
@@ -12,6 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import shardway as sw
 from tests.support.cases import each_op
 from tests.support.dense import Draw, assert_same_bits
+from tests.support.programs import run_program
 from tests.support.ranks import ranks
 
 
@@ -121,7 +121,7 @@ except ValueError as error:
 
 
 def test_in_a_dry_run_every_rank_is_taken_to_say_what_this_one_says():
-    done = subprocess.run([sys.executable, "-c", DRY_RUN], capture_output=True, text=True, timeout=60)
+    done = run_program([sys.executable, "-c", DRY_RUN], timeout_s=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "(10, 3) (1, 2, 3, 4)",

@@ -6,11 +6,12 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
@@ -31,13 +32,7 @@ def launched(launcher: str, example: str) -> list[str]:
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]}")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(BUILD / "examples" / example)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        env=environment,
-    )
+    done = run_program([*command, BUILD / "examples" / example], timeout_s=TIMEOUT_S, env=environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return [re.sub(r"^\[\d\] ", "", line) for line in done.stdout.splitlines()]
 
@@ -61,7 +56,7 @@ def test_a_program_without_torch_finds_its_ranks(launcher: str) -> None:
 def test_a_python_program_finds_its_ranks_under_shardway_launch() -> None:
     program = [sys.executable, str(ROOT / "examples/contrastive.py")]
     call = [str(BUILD / "bin/shardway"), "launch", "-n", "2", *program]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = run_program(call, timeout_s=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     assert "[0] 2 ranks, pairs per rank [12" in done.stdout
     assert "[0] ok: the distributed gradient is the one-process gradient" in done.stdout

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 import torch
 
 import shardway as sw
+from tests.support.programs import run_program
 from tests.support.ranks import ranks, run_ranks
 
 ROWS = 2**18  # 1 MiB of float32
@@ -109,6 +109,6 @@ def test_what_is_kept_stays_below_the_limit(monkeypatch):
 def test_a_limit_that_is_no_number_is_an_error():
     environment = {**os.environ, "SHARDWAY_CACHE_BYTES": "lots"}
     code = "import shardway as sw; sw.memory_stats()"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    done = run_program([sys.executable, "-c", code], env=environment, timeout_s=60)
     assert done.returncode != 0
     assert "ValueError: SHARDWAY_CACHE_BYTES='lots' is no number of bytes" in done.stderr

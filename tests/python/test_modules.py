@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
 import sys
 
 import pytest
@@ -15,6 +14,7 @@ import shardway as sw
 from tests.support import dense
 from tests.support.cases import all_gather_case
 from tests.support.dense import Draw
+from tests.support.programs import run_program
 from tests.support.ranks import ranks
 
 
@@ -169,9 +169,8 @@ except ImportError as error:
 
 
 def test_another_torch_than_the_one_built_for_is_an_import_error_in_one_sentence():
-    ran = subprocess.run(
-        [sys.executable, "-c", IMPORT_UNDER_ANOTHER_TORCH], capture_output=True, text=True, timeout=60, check=True
-    )
+    ran = run_program([sys.executable, "-c", IMPORT_UNDER_ANOTHER_TORCH], timeout_s=60)
+    assert ran.returncode == 0, ran.stderr
     message = ran.stdout.strip()
     assert "9.8.7" in message, ran
     assert torch.__version__.split("+")[0] in message

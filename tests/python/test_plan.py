@@ -7,13 +7,13 @@ import json
 import math
 import pickle
 import random
-import subprocess
 import sys
 
 import pytest
 import torch
 
 import shardway as sw
+from tests.support.programs import run_program
 from tests.support.specs import random_placements
 
 R, P, PMAX = sw.Replicate(), sw.Partial(), sw.Partial("max")
@@ -350,7 +350,7 @@ def test_a_local_world_size_that_is_no_number_of_ranks_is_refused(variable, monk
 
 def test_importing_shardway_does_not_load_dtensor():
     code = "import sys, shardway; sys.exit('torch.distributed.tensor' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert run_program([sys.executable, "-c", code], timeout_s=60).returncode == 0
 
 
 def test_every_pair_on_a_small_mesh_has_a_plan_or_an_infinite_cost():

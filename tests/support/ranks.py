@@ -13,7 +13,6 @@ import functools
 import inspect
 import multiprocessing.connection
 import os
-import signal
 import tempfile
 import time
 import traceback
@@ -26,6 +25,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+
+from .programs import end_all, end_with_parent, has_ended
 
 DEFAULT_TIMEOUT_S = 60.0
 
@@ -46,8 +47,14 @@ def run_ranks(
     makes the default group: by `enter(rank, size)`, or on `backend` over the loopback interface."""
     with tempfile.TemporaryDirectory() as folder:
         enter = enter or functools.partial(_enter_on_loopback, backend, Path(folder) / "store")
-        children = [_fork(rank, size, enter, body, args, kwargs) for rank in range(size)]
-        return _collect(children, timeout_s)
+        children: list[tuple[int, Connection]] = []
+        try:
+            children += (_fork(rank, size, enter, body, args, kwargs) for rank in range(size))
+            return _collect(children, timeout_s)
+        finally:  # whatever comes of it, and what the ranks themselves have started
+            for pid, connection in children:
+                end_all(pid)
+                connection.close()
 
 
 def ranks(
@@ -86,9 +93,11 @@ def _fork(
     if pid:
         theirs.close()
         return pid, ours
-    ours.close()
     status = 1
     try:
+        ours.close()
+        os.setpgid(0, 0)
+        end_with_parent()
         torch.set_num_threads(1)
         enter(rank, size)
         result = body(rank, size, *args, **kwargs)
@@ -117,7 +126,7 @@ def _collect(children: list[tuple[int, Connection]], timeout_s: float) -> list[A
                 answers[rank] = (False, "the process ended without an answer")
             if not answers[rank][0]:
                 deadline = min(deadline, time.monotonic() + grace_s)
-    _end(children, deadline)
+    _await_end([pid for pid, _ in children], deadline)
     failures = [f"rank {rank}:\n{answers[rank][1]}" for rank in sorted(answers) if not answers[rank][0]]
     failures += [f"rank {rank}: no answer within the time limit" for rank in sorted(waiting.values())]
     if failures:
@@ -125,17 +134,8 @@ def _collect(children: list[tuple[int, Connection]], timeout_s: float) -> list[A
     return [answers[rank][1] for rank in range(len(children))]
 
 
-def _end(children: list[tuple[int, Connection]], deadline: float) -> None:
-    """Waits a moment for the ranks that answered to leave, then ends what is left."""
-    deadline = max(deadline, time.monotonic() + 1.0)
-    left = {pid for pid, _ in children}
-    while left and time.monotonic() < min(deadline, time.monotonic() + 5.0):
-        for pid in list(left):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                left.discard(pid)
+def _await_end(pids: list[int], deadline: float) -> None:
+    """A moment for the ranks that answered to leave."""
+    deadline = min(max(deadline, time.monotonic() + 1.0), time.monotonic() + 5.0)
+    while time.monotonic() < deadline and not all(map(has_ended, pids)):
         time.sleep(0.002)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    for _, connection in children:
-        connection.close()
