@@ -109,7 +109,9 @@ def _start(run: Run, rank: int, body: Body, folder: Path) -> Member:
         if os.getppid() != parent:
             os._exit(1)
         os.setpgid(0, 0)  # what a rank starts goes with it
-        faulthandler.register(signal.SIGUSR1, file=status.stacks.open("w"), all_threads=True)
+        stacks = status.stacks.open("w")
+        faulthandler.enable(file=stacks)
+        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=run.ranks)
@@ -134,6 +136,7 @@ def _watch(run: Run, crew: list[Member]) -> Outcome:
             failed_at = failed_at or (time.monotonic() if failed else None)
         now = time.monotonic()
         if failed_at and now - failed_at > GRACE_S:
+            outcome.findings += [f"failure: rank {m.rank} is still in {m.status.what}" for m in waiting.values()]
             break
         if any(now - member.status.began > _limit(run, member) for member in waiting.values()):
             outcome.findings += _hang(crew)
@@ -153,7 +156,7 @@ def _take(outcome: Outcome, member: Member) -> bool:
         code = os.waitstatus_to_exitcode(os.waitpid(member.pid, 0)[1])
         member.pid = 0
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-        outcome.findings.append(f"crash of rank {member.rank}: {how}, {member.status.what}")
+        outcome.findings.append(f"crash of rank {member.rank}: {how}, {member.status.what}\n{_stacks(member)}")
         return True
     outcome.findings += theirs.findings
     outcome.usage[member.rank] = theirs.usage[0] if theirs.usage else "no figures"
@@ -169,9 +172,12 @@ def _hang(crew: list[Member]) -> list[str]:
     lines = []
     for member in crew:
         since = time.monotonic() - member.status.began
-        stacks = member.status.stacks.read_text() if member.status.stacks.exists() else ""
-        lines.append(f"rank {member.rank}: {member.status.what}, for {since:.0f} s\n{stacks}")
+        lines.append(f"rank {member.rank}: {member.status.what}, for {since:.0f} s\n{_stacks(member)}")
     return ["hang: " + "\n".join(lines)]
+
+
+def _stacks(member: Member) -> str:
+    return member.status.stacks.read_text() if member.status.stacks.exists() else ""
 
 
 def _end(member: Member) -> None:

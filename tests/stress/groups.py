@@ -56,12 +56,13 @@ class Groups:
         return found[draw.integer(0, len(found))]
 
     def come_and_go(self, draw: Draw, now: int) -> None:
+        in_use = [group for group in self._passing if not group.leaves]  # before this round: all have connected
         if len(self._passing) < MOST and draw.integer(0, 5) == 0:
             members = [r for r in range(self._size) if draw.integer(0, 3)]
             if len(members) > 1:
                 self._passing.append(new_group(members, ("gloo", "shardway")[draw.integer(0, 2)], self._rank))
-        for group in self._passing:
-            if not group.leaves and draw.integer(0, 8) == 0:
+        for group in in_use:
+            if draw.integer(0, 8) == 0:
                 self._end(group, draw, now)
         self._part(now)
 

@@ -14,7 +14,7 @@ import torch
 import shardway as sw
 from tests.stress.crew import Outcome, Run, Status
 from tests.stress.kinds import KINDS
-from tests.stress.usage import Usage
+from tests.stress.usage import Usage, make_memory_tell
 from tests.stress.world import World
 from tests.support.dense import Draw
 
@@ -26,6 +26,7 @@ SHOW_EVERY_S = 10.0
 def stress(rank: int, run: Run, status: Status) -> Outcome:
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # of forks beside threads: that is the point
     warnings.filterwarnings("ignore", category=FutureWarning)  # of names that torch is about to change
+    make_memory_tell()
     world = World(rank, run.ranks, status)
     outcome = Outcome()
     try:
@@ -34,7 +35,7 @@ def stress(rank: int, run: Run, status: Status) -> Outcome:
         _rounds(world, run, outcome)
     except Exception as error:
         is_told = any(words in str(error) for words in ("closed by peer", "reset by peer", "its process ended"))
-        text = "a peer is gone" if is_told else traceback.format_exc()
+        text = f"a peer is gone: {str(error)[:300]}" if is_told else traceback.format_exc()
         outcome.findings.append(f"failure on rank {rank}, {world.what}: {text}")
         outcome.is_cut_short = True
     outcome.findings = world.findings + outcome.findings
