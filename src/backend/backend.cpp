@@ -10,11 +10,28 @@
 #include "backend/meeting.h"
 #include "backend/work.h"
 #include "shardway/memory.h"
+#include "transport/shm_errors.h"
 
 namespace shardway::backend {
 namespace {
 
 constexpr int kMostRanks = 1024;  // a note has room for their counts
+
+// A call's own timeout; after it that of the group counts again.
+class TimeoutForNow {
+ public:
+  TimeoutForNow(shm::Group& group, std::chrono::milliseconds timeout, const c10d::Backend::Options& options)
+      : group_(group), options_(options) {
+    group_.set_timeout(timeout);
+  }
+  ~TimeoutForNow() { group_.set_timeout(options_.timeout); }
+  TimeoutForNow(const TimeoutForNow&) = delete;
+  TimeoutForNow& operator=(const TimeoutForNow&) = delete;
+
+ private:
+  shm::Group& group_;
+  const c10d::Backend::Options& options_;
+};
 
 c10::intrusive_ptr<Options> options_like(const c10::intrusive_ptr<c10d::Backend::Options>& given,
                                          std::chrono::milliseconds timeout) {
@@ -68,12 +85,14 @@ WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tenso
   });
   auto work = c10::make_intrusive<CallWork>(rank_, manner.type, manner.title, inputs, outputs, number);
   const auto timeout = manner.timeout == c10d::kUnsetTimeout ? options_->timeout : manner.timeout;
-  auto run = [used, table = table_, timeout, call = std::move(call)] {
+  auto run = [used, table = table_, options = options_, timeout, name = manner.words(), rank = rank_,
+              call = std::move(call)] {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     used->in_turn([&](shm::Group& group) {
-      group.set_timeout(timeout);
+      const TimeoutForNow for_now(group, timeout, *options);
       Collectives collectives(group, *table);
-      call(collectives);
+      translated(
+          rank, [&] { call(collectives); }, name);
     });
   };
   // What a callback of a future calls runs at once, on every rank between the same two calls: the callback
@@ -138,7 +157,10 @@ c10::intrusive_ptr<c10d::Backend> Backend::shrink(
   return smaller;
 }
 
-void Backend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
+void Backend::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  if (const auto used = shm_engine()) used->group().set_timeout(timeout);
+}
 
 c10d::ErrorType Backend::getError() {
   const auto used = shm_engine();

@@ -103,7 +103,9 @@ class Backend : public c10d::Backend, public SharesMemory {
   WorkPtr kept(WorkPtr work);
   WorkPtr receive(Tensors& tensors, std::optional<int64_t> from, int tag);
   void check_message(const char* name, const Tensors& tensors, std::optional<int64_t> peer) const;
-  std::vector<int64_t> absentees(ShmEngine& engine, std::chrono::milliseconds timeout, bool wait_all_ranks);
+  std::vector<int64_t> absentees(shm::Mailbox& mailbox, int64_t tag, std::chrono::milliseconds timeout,
+                                 bool wait_all_ranks);
+  void report_to_first(shm::Mailbox& mailbox, int64_t tag, std::chrono::milliseconds timeout);
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
@@ -113,6 +115,7 @@ class Backend : public c10d::Backend, public SharesMemory {
   std::shared_ptr<Table> table_;
   std::atomic<uint64_t> sequence_number_{0};
   int64_t shrinks_ = 0;
+  int64_t monitored_barriers_ = 0;
   bool is_coalescing_ = false;
   std::vector<WorkPtr> coalesced_;
 };

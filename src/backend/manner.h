@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -19,6 +20,13 @@ struct Backend::Manner {
   std::vector<int64_t> output_splits = {};
 
   const char* name() const { return title + sizeof("shardway:") - 1; }
+
+  // The name as errors have it: that of torch.distributed's function.
+  const char* words() const {
+    if (std::string_view(name()) == "_all_gather_base") return "all_gather_into_tensor";
+    if (std::string_view(name()) == "_reduce_scatter_base") return "reduce_scatter_tensor";
+    return name();
+  }
 
   template <class CallOptions>
   static Manner of(c10d::OpType type, const char* title, const CallOptions& options) {

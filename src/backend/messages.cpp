@@ -14,7 +14,7 @@
 namespace shardway::backend {
 namespace {
 
-constexpr int64_t kBarrierTag = int64_t{1} << 40;  // c10d's tags are 32 bits wide
+constexpr int64_t kFirstBarrierTag = int64_t{1} << 40;  // c10d's tags are 32 bits wide
 constexpr int64_t kNobody = -1;
 
 std::span<const std::byte> bytes_of(const int64_t& number) { return std::as_bytes(std::span(&number, 1)); }
@@ -45,10 +45,13 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const ParamComms comms([&] { return facts_of_message(*this, "send", tensors); });
   const at::Tensor x = packed(tensors.front());
   auto work = c10::make_intrusive<CallWork>(rank_, c10d::OpType::SEND, "shardway:send", tensors, tensors, 0);
-  translated(rank_, [&] {
-    const shm::Label label{.tag = tag, .kind = static_cast<int64_t>(x.scalar_type())};
-    used->group().mailbox().send(to, label, backend::bytes_of(x));
-  });
+  translated(
+      rank_,
+      [&] {
+        const shm::Label label{.tag = tag, .kind = static_cast<int64_t>(x.scalar_type())};
+        used->group().mailbox().send(to, label, backend::bytes_of(x));
+      },
+      "send");
   work->complete(nullptr);
   return kept(work);
 }
@@ -61,69 +64,75 @@ WorkPtr Backend::receive(Tensors& tensors, std::optional<int64_t> from, int tag)
   const auto used = engine("recv");
   check_message("recv", tensors, from);
   const ParamComms comms([&] { return facts_of_message(*this, "recv", tensors); });
-  return kept(c10::make_intrusive<ReceiveWork>(used, futures_, tensors.front(), from, tag));
+  return kept(
+      c10::make_intrusive<ReceiveWork>(used, futures_, tensors.front(), from, tag, options_->timeout));
 }
 
 // Those that do not say in time that they are here: asked by rank 0.
-std::vector<int64_t> Backend::absentees(ShmEngine& engine, std::chrono::milliseconds timeout,
+std::vector<int64_t> Backend::absentees(shm::Mailbox& mailbox, int64_t tag, std::chrono::milliseconds timeout,
                                         bool wait_all_ranks) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + timeout;
   std::vector<int64_t> absent;
   for (int64_t peer = 1; peer < size_; ++peer) {
     auto word = std::make_shared<int64_t>(kNobody);
-    shm::Mailbox& mailbox = engine.group().mailbox();
     const auto receipt = mailbox.ask({.from = peer,
-                                      .label = {.tag = kBarrierTag},
+                                      .label = {.tag = tag},
                                       .to = std::as_writable_bytes(std::span(word.get(), 1)),
                                       .owner = word});
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
     try {
       if (wait_all_ranks || left.count() > 0) {
-        mailbox.wait(receipt, std::max(left, std::chrono::milliseconds(1)));
+        const bool is_here = mailbox.wait_or_give_up(receipt, std::max(left, std::chrono::milliseconds(1)));
+        if (!is_here) absent.push_back(peer);
       } else if (!mailbox.is_done(receipt)) {
-        mailbox.drop(receipt);
+        mailbox.give_up(receipt);
         TORCH_CHECK_WITH(DistBackendError, false, "Rank 0 timed out in monitoredBarrier after ",
                          timeout.count(), " ms, before rank ", peer, " came");
       }
-    } catch (const shm::NotInTime&) {
-      absent.push_back(peer);
-    } catch (const shm::PeerLost&) {
-      absent.push_back(peer);
+    } catch (const shm::PeerLost& error) {  // nobody is heard any more
+      absent.push_back(error.peer());
+      break;
     }
     if (!absent.empty() && !wait_all_ranks) break;
   }
   return absent;
 }
 
+// The messages of a barrier have a tag of its own: who comes late to one is not here for the next.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   const auto used = engine("monitored_barrier");
   const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-  translated(rank_, [&] {
+  const int64_t tag = kFirstBarrierTag + monitored_barriers_++;
+  const auto pass = [&] {
     shm::Mailbox& mailbox = used->group().mailbox();
-    if (rank_ == 0) {
-      const std::vector<int64_t> absent = absentees(*used, timeout, wait_all_ranks);
-      const int64_t first = absent.empty() ? kNobody : absent.front();
-      for (int64_t peer = 1; peer < size_ && !used->group().is_lost(); ++peer)
-        mailbox.send(peer, {.tag = kBarrierTag}, bytes_of(first));
-      TORCH_CHECK_WITH(DistBackendError, absent.empty(), "Rank", absent.size() > 1 ? "s " : " ",
-                       joined(absent), " failed to pass monitoredBarrier in ", timeout.count(),
-                       " ms (rank 0)");
-      return;
-    }
-    auto absent = std::make_shared<int64_t>(kNobody);
-    mailbox.send(0, {.tag = kBarrierTag}, bytes_of(kNobody));
-    const auto receipt = mailbox.ask({.from = 0,
-                                      .label = {.tag = kBarrierTag},
-                                      .to = std::as_writable_bytes(std::span(absent.get(), 1)),
-                                      .owner = absent});
-    mailbox.wait(receipt, 2 * timeout);
-    TORCH_CHECK_WITH(
-        DistBackendError, *absent == kNobody, "Rank ", rank_,
-        " successfully reached monitoredBarrier, but received errors while waiting for send/recv "
-        "from rank 0: Rank ",
-        *absent, " failed to pass monitoredBarrier in ", timeout.count(), " ms");
-  });
+    if (rank_ != 0) return report_to_first(mailbox, tag, timeout);
+    const std::vector<int64_t> absent = absentees(mailbox, tag, timeout, wait_all_ranks);
+    const int64_t first = absent.empty() ? kNobody : absent.front();
+    for (int64_t peer = 1; peer < size_ && !used->group().is_lost(); ++peer)
+      mailbox.send(peer, {.tag = tag}, bytes_of(first));
+    TORCH_CHECK_WITH(DistBackendError, absent.empty(), "Rank", absent.size() > 1 ? "s " : " ", joined(absent),
+                     " failed to pass monitoredBarrier in ", timeout.count(), " ms (rank 0)");
+  };
+  translated(rank_, pass, "monitored_barrier");
+}
+
+void Backend::report_to_first(shm::Mailbox& mailbox, int64_t tag, std::chrono::milliseconds timeout) {
+  auto absent = std::make_shared<int64_t>(kNobody);
+  mailbox.send(0, {.tag = tag}, bytes_of(kNobody));
+  const auto receipt = mailbox.ask({.from = 0,
+                                    .label = {.tag = tag},
+                                    .to = std::as_writable_bytes(std::span(absent.get(), 1)),
+                                    .owner = absent});
+  const auto limit = 2 * timeout;
+  TORCH_CHECK_WITH(DistBackendError, mailbox.wait_or_give_up(receipt, limit),
+                   "monitored_barrier: rank 0 did not answer within ", limit.count(), " ms (rank ", rank_,
+                   ")");
+  TORCH_CHECK_WITH(
+      DistBackendError, *absent == kNobody, "Rank ", rank_,
+      " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: "
+      "Rank ",
+      *absent, " failed to pass monitoredBarrier in ", timeout.count(), " ms");
 }
 
 }  // namespace shardway::backend

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <sstream>
+
 #include "transport/shm_errors.h"
 
 namespace shardway::backend {
@@ -9,6 +11,19 @@ namespace {
 
 c10::intrusive_ptr<c10::ivalue::Future> new_future() {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
+
+// "3 elements of float32", of a message; the kind is the sender's word.
+std::string content_of(int64_t kind, int64_t bytes) {
+  std::ostringstream text;
+  if (kind < 0 || kind >= static_cast<int64_t>(at::ScalarType::Undefined)) {
+    text << bytes << " bytes of an unknown dtype";
+  } else {
+    const auto dtype = static_cast<at::ScalarType>(kind);
+    text << bytes / static_cast<int64_t>(c10::elementSize(dtype)) << " elements of "
+         << c10::getDtypeNames(dtype).first;
+  }
+  return text.str();
 }
 
 c10::IValue list_of(const std::vector<at::Tensor>& tensors) { return c10::IValue(tensors); }
@@ -113,62 +128,83 @@ c10::intrusive_ptr<c10::ivalue::Future> ManyWorks::getFuture() {
 }
 
 ReceiveWork::ReceiveWork(std::shared_ptr<ShmEngine> engine, std::shared_ptr<Turns> futures,
-                         const at::Tensor& tensor, std::optional<int64_t> from, int64_t tag)
+                         const at::Tensor& tensor, std::optional<int64_t> from, int64_t tag,
+                         std::chrono::milliseconds timeout)
     : Work(static_cast<int>(engine->group().rank()), from ? c10d::OpType::RECV : c10d::OpType::RECVANYSOURCE,
            "shardway:recv"),
       engine_(std::move(engine)),
       futures_(std::move(futures)),
       tensor_(tensor),
-      output_(tensor) {
+      output_(tensor),
+      timeout_(timeout) {
   const at::Tensor& buffer = output_.buffer();
   const shm::Receipt wanted{.from = from,
                             .label = {.tag = tag, .kind = static_cast<int64_t>(tensor.scalar_type())},
                             .to = {output_.data(), buffer.nbytes()},
                             .owner = std::make_shared<at::Tensor>(buffer)};
-  translated(rank_, [&] { receipt_ = engine_->group().mailbox().ask(wanted); });
+  translated(
+      rank_, [&] { receipt_ = engine_->group().mailbox().ask(wanted); }, "recv");
 }
 
-bool ReceiveWork::isCompleted() {
-  bool is_done = false;
-  translated(rank_, [&] { is_done = engine_->group().mailbox().is_done(receipt_); });
-  if (is_done && is_as_asked()) settle();  // else wait() says what came
-  return is_done;
-}
-
-bool ReceiveWork::isSuccess() const { return exception() == nullptr; }
-
-int ReceiveWork::sourceRank() const { return static_cast<int>(receipt_->sender); }
-
-void ReceiveWork::abort() { engine_->group().mailbox().drop(receipt_); }
-
-bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
-  const auto time = timeout > kNoTimeout ? timeout : engine_->group().timeout();
-  translated(rank_, [&] { engine_->group().mailbox().wait(receipt_, time); });
-  settle();
-  return true;
-}
-
-bool ReceiveWork::is_as_asked() const {
-  return receipt_->sent_kind == static_cast<int64_t>(tensor_.scalar_type()) &&
-         receipt_->sent_bytes == static_cast<int64_t>(output_.buffer().nbytes());
-}
-
-void ReceiveWork::settle() {
+// Ends the work with what `body` does, or throws: once.
+template <class Body>
+void ReceiveWork::settle(Body&& body) {
   const std::lock_guard lock(mutex_);
-  const auto sent_dtype = static_cast<at::ScalarType>(receipt_->sent_kind);
-  TORCH_CHECK_VALUE(is_as_asked(), "recv: rank ", receipt_->sender, " sent ",
-                    receipt_->sent_bytes / static_cast<int64_t>(c10::elementSize(sent_dtype)),
-                    " elements of ", c10::getDtypeNames(sent_dtype).first, ", but the tensor takes ",
-                    tensor_.numel(), " of ", c10::getDtypeNames(tensor_.scalar_type()).first, " (rank ",
-                    rank_, ")");
-  if (is_settled_) return;
-  is_settled_ = true;
+  if (completed_) return;
   completed_ = true;
-  output_.finish();
+  try {
+    translated(rank_, body, "recv");
+  } catch (...) {
+    exception_ = std::current_exception();
+  }
   if (recordFunctionEndCallback_) {
     recordFunctionEndCallback_();
     recordFunctionEndCallback_ = nullptr;
   }
+}
+
+bool ReceiveWork::isCompleted() {
+  try {
+    shm::Mailbox& mailbox = engine_->group().mailbox();
+    if (!mailbox.is_done(receipt_)) {
+      if (!engine_->group().is_lost()) return Work::isCompleted();
+      mailbox.wait(receipt_, timeout_);  // throws
+    }
+    settle([this] { check(); });
+  } catch (...) {
+    settle([failure = std::current_exception()] { std::rethrow_exception(failure); });
+  }
+  return true;
+}
+
+int ReceiveWork::sourceRank() const { return static_cast<int>(receipt_->sender); }
+
+void ReceiveWork::abort() { engine_->group().mailbox().give_up(receipt_); }
+
+bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
+  if (!Work::isCompleted()) {
+    try {
+      engine_->group().mailbox().wait(receipt_, timeout > kNoTimeout ? timeout : timeout_);
+      settle([this] { check(); });
+    } catch (...) {
+      settle([failure = std::current_exception()] { std::rethrow_exception(failure); });
+    }
+  }
+  if (const auto failure = exception()) std::rethrow_exception(failure);
+  return true;
+}
+
+// Whether the message is what was asked for; then it is the tensor's.
+void ReceiveWork::check() const {
+  TORCH_CHECK_WITH(DistBackendError, !receipt_->is_given_up, "recv: it was aborted (rank ", rank_, ")");
+  const auto element_bytes = static_cast<int64_t>(tensor_.element_size());
+  const bool is_as_asked = receipt_->sent_kind == static_cast<int64_t>(tensor_.scalar_type()) &&
+                           receipt_->sent_bytes == static_cast<int64_t>(output_.buffer().nbytes());
+  TORCH_CHECK_VALUE(is_as_asked, "recv: rank ", receipt_->sender, " sent ",
+                    content_of(receipt_->sent_kind, receipt_->sent_bytes), ", but the tensor takes ",
+                    content_of(static_cast<int64_t>(tensor_.scalar_type()), tensor_.numel() * element_bytes),
+                    " (rank ", rank_, ")");
+  output_.finish();
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {

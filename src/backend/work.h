@@ -53,14 +53,14 @@ class ManyWorks : public c10d::Work {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
-// A message that is awaited. It is taken when somebody asks for it; with a future, by a thread.
+// A message that is awaited. It is taken when somebody asks for it; with a future, by a thread. Whatever
+// becomes of this work, the message that it stands for is never another's.
 class ReceiveWork : public c10d::Work {
  public:
   ReceiveWork(std::shared_ptr<ShmEngine> engine, std::shared_ptr<Turns> futures, const at::Tensor& tensor,
-              std::optional<int64_t> from, int64_t tag);
+              std::optional<int64_t> from, int64_t tag, std::chrono::milliseconds timeout);
 
   bool isCompleted() override;
-  bool isSuccess() const override;
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
   int sourceRank() const override;
@@ -68,15 +68,16 @@ class ReceiveWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
-  bool is_as_asked() const;
-  void settle();
+  void check() const;
+  template <class Body>
+  void settle(Body&& body);
 
   std::shared_ptr<ShmEngine> engine_;
   std::shared_ptr<Turns> futures_;
   at::Tensor tensor_;
   Output output_;
   std::shared_ptr<shm::Receipt> receipt_;
-  bool is_settled_ = false;
+  std::chrono::milliseconds timeout_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

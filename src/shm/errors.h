@@ -11,16 +11,18 @@ namespace shardway::shm {
 class PeerLost : public std::runtime_error {
  public:
   PeerLost(int64_t peer, const std::string& why)
-      : std::runtime_error("rank " + std::to_string(peer) + " could not be reached: " + why), peer_(peer) {}
+      : PeerLost(peer, "rank " + std::to_string(peer) + " could not be reached: " + why, Whole{}) {}
+
+  // Of what this rank did itself, or of nobody in particular: the whole text.
+  static PeerLost said(int64_t rank, const std::string& text) { return {rank, text, Whole{}}; }
+
   int64_t peer() const { return peer_; }
 
  private:
-  int64_t peer_;
-};
+  struct Whole {};
+  PeerLost(int64_t peer, const std::string& text, Whole /*unused*/) : std::runtime_error(text), peer_(peer) {}
 
-// What a rank waited for did not come in time; the group goes on.
-class NotInTime : public std::runtime_error {
-  using std::runtime_error::runtime_error;
+  int64_t peer_;
 };
 
 // An arena cannot grow: by its own size, or because the machine or the control group has too little memory.

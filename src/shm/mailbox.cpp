@@ -66,6 +66,7 @@ std::vector<std::byte*> Mailbox::take_blocks() {
 }
 
 std::shared_ptr<Receipt> Mailbox::ask(const Receipt& wanted) {
+  waiting_.check_lost();
   auto receipt = std::make_shared<Receipt>(wanted);
   const std::lock_guard lock(mutex_);
   const auto kept = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& message) {
@@ -82,26 +83,48 @@ std::shared_ptr<Receipt> Mailbox::ask(const Receipt& wanted) {
 
 bool Mailbox::is_done(const std::shared_ptr<Receipt>& receipt) {
   const std::lock_guard lock(mutex_);
-  if (!receipt->is_done) take_all_that_came();
-  return receipt->is_done;
+  // Once the group is over nothing is taken any more.
+  if (!receipt->is_done && !waiting_.is_lost()) take_all_that_came();
+  return receipt->is_done || receipt->is_given_up;
 }
 
-void Mailbox::wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time) {
-  if (is_done(receipt)) return;
-  if (receipt->from == waiting_.rank()) throw NotInTime("a rank cannot wait for a message of its own");
+bool Mailbox::is_done_within(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time) {
+  if (is_done(receipt)) return true;
+  waiting_.check_lost();
+  if (receipt->from == waiting_.rank()) {
+    const std::lock_guard lock(mutex_);
+    receipts_.remove(receipt);
+    throw std::invalid_argument("a rank waits for a message of its own that it has not sent");
+  }
   WaitedFor waited_for{.peers = {}, .any_will_do = !receipt->from};
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     if (receipt->from ? peer == *receipt->from : peer != waiting_.rank()) waited_for.peers.push_back(peer);
   }
-  if (waiting_.within(time, waited_for, [&] { return is_done(receipt); })) return;
-  drop(receipt);
-  throw NotInTime("rank " + (receipt->from ? std::to_string(*receipt->from) : "any") +
-                  " sent nothing within " + std::to_string(time.count()) + " ms");
+  return waiting_.within(time, waited_for, [&] { return is_done(receipt); });
 }
 
-void Mailbox::drop(const std::shared_ptr<Receipt>& receipt) {
+bool Mailbox::wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time) {
+  if (is_done_within(receipt, time)) return !receipt->is_given_up;
+  give_up(receipt);
+  const std::string limit = std::to_string(time.count()) + " ms";
+  waiting_.end({.how = End::unanswered, .rank = waiting_.rank()},
+               receipt->from ? PeerLost(*receipt->from, "it sent nothing within " + limit)
+                             : PeerLost::said(waiting_.rank(), "no rank sent anything within " + limit));
+  waiting_.check_lost();
+  return false;
+}
+
+bool Mailbox::wait_or_give_up(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time) {
+  if (!is_done_within(receipt, time)) give_up(receipt);
+  return !receipt->is_given_up;
+}
+
+void Mailbox::give_up(const std::shared_ptr<Receipt>& receipt) {
   const std::lock_guard lock(mutex_);
-  receipts_.remove(receipt);
+  if (receipt->is_done) return;
+  receipt->is_given_up = true;
+  receipt->to = {};
+  receipt->owner = nullptr;
 }
 
 bool Mailbox::fits(const Receipt& receipt, int64_t sender, const Label& label) {
@@ -112,7 +135,7 @@ void Mailbox::fulfil(Receipt& receipt, int64_t sender, const Label& label, std::
   receipt.sender = sender;
   receipt.sent_bytes = static_cast<int64_t>(bytes.size());
   receipt.sent_kind = label.kind;
-  if (bytes.size() == receipt.to.size() && label.kind == receipt.label.kind)
+  if (bytes.size() == receipt.to.size() && label.kind == receipt.label.kind && !receipt.is_given_up)
     copy_bytes(receipt.to.data(), bytes.data(), receipt.sent_bytes);
   receipt.is_done = true;
 }

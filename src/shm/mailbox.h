@@ -32,6 +32,7 @@ struct Receipt {
   std::shared_ptr<const void> owner = nullptr;  // of that memory
 
   bool is_done = false;
+  bool is_given_up = false;
   int64_t sender = -1;
   int64_t sent_bytes = -1;  // of the message that came; with another length or kind it was not stored
   int64_t sent_kind = -1;
@@ -50,15 +51,21 @@ class Mailbox {
   // Throws ArenaFull; PeerLost when the peer is known to be gone.
   void send(int64_t peer, const Label& label, std::span<const std::byte> message);
 
+  // Throws PeerLost once the group is over for this rank.
   std::shared_ptr<Receipt> ask(const Receipt& wanted);
 
+  // Whether the message has come, or was given up.
   bool is_done(const std::shared_ptr<Receipt>& receipt);
 
-  // Throws PeerLost when the message cannot come any more; NotInTime, and drops the receipt.
-  void wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
+  // Throws PeerLost when the message cannot come any more. One that does not come in time ends the group, for
+  // it may come later and would be taken for another. Returns false when the receipt was given up.
+  bool wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
 
-  // Nothing is written to its memory any more.
-  void drop(const std::shared_ptr<Receipt>& receipt);
+  // The same, but a receipt whose message does not come in time is given up, and the group goes on.
+  bool wait_or_give_up(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
+
+  // Nothing is written to its memory any more; its message, when it comes, is nobody's.
+  void give_up(const std::shared_ptr<Receipt>& receipt);
 
   // The blocks that may still be read: the caller frees them when all peers have left.
   std::vector<std::byte*> take_blocks();
@@ -76,6 +83,7 @@ class Mailbox {
     std::vector<std::byte> bytes = {};
   };
 
+  bool is_done_within(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
   void send_to_self(const Label& label, std::span<const std::byte> message);
   void free_read(int64_t peer);
   void take_all_that_came();
@@ -91,7 +99,7 @@ class Mailbox {
   std::vector<std::deque<Head*>> sent_;           // by peer: the blocks from `freed_` on
   std::vector<uint64_t> freed_;                   // by peer: blocks freed
   std::vector<const Head*> last_;                 // by peer: the message read last
-  std::list<std::shared_ptr<Receipt>> receipts_;  // not done yet
+  std::list<std::shared_ptr<Receipt>> receipts_;  // not done yet, some given up
   std::list<Kept> kept_;                          // that nobody asked for yet
 };
 

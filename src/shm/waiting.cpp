@@ -18,6 +18,8 @@ std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
       return "it did not come within the timeout of " + std::to_string(timeout.count()) + " ms";
     case End::aborted:
       return "it aborted the group";
+    case End::unanswered:
+      return "a message that it waited for did not come in time";
     default:
       return "its call failed";
   }
@@ -43,10 +45,10 @@ void Waiting::ring() const {
   if (somebody_sleeps()) futex_wake_all(head.bell);
 }
 
-void Waiting::end(const Ended& ended) {
+void Waiting::end(const Ended& ended, const PeerLost& thrown) {
   {
     const std::lock_guard lock(mutex_);
-    if (!lost_) lost_.emplace(ended.rank, reason_of(ended, timeout()));
+    if (!lost_) lost_.emplace(thrown);
     is_lost_.store(true, std::memory_order_release);
   }
   uint32_t nobody = 0;
@@ -87,6 +89,8 @@ std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const 
   }
   return found;
 }
+
+PeerLost Waiting::told(const Ended& ended) const { return {ended.rank, reason_of(ended, timeout())}; }
 
 PeerLost Waiting::lose(const Ended& ended) {
   end(ended);

@@ -114,8 +114,14 @@ class Waiting {
 
   bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
 
-  // Tells every peer, and this rank's later calls, that the group is over.
-  void end(const Ended& ended);
+  // Throws PeerLost when this rank knows that the group is over.
+  void check_lost() const {
+    if (is_lost()) throw lost();
+  }
+
+  // Tells every peer, and this rank's later calls, that the group is over; those throw what `told` gives.
+  void end(const Ended& ended) { end(ended, told(ended)); }
+  void end(const Ended& ended, const PeerLost& thrown);
 
   // Whether this peer said that it is over.
   Ended ended(int64_t peer) const;
@@ -196,6 +202,7 @@ class Waiting {
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
   PeerLost lose(const Ended& ended);
   PeerLost lost() const;
+  PeerLost told(const Ended& ended) const;
 
   int64_t rank_;
   std::vector<Board> boards_;

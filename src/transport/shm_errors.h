@@ -5,29 +5,29 @@
 
 #include <cstdint>
 #include <stdexcept>
+#include <string_view>
 
 #include "shm/errors.h"
 #include "shm/header.h"
 
 namespace shardway {
 
-// Runs `body` on this rank of a group.
+// Runs `body` on this rank of a group. The op, where it is given, begins every error.
 template <class Body>
-void translated(int64_t rank, Body&& body) {
+void translated(int64_t rank, Body&& body, std::string_view op = {}) {
+  const char* colon = op.empty() ? "" : ": ";
   try {
     body();
   } catch (const shm::PeerLost& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, error.what(), " (rank ", rank, ")");
-  } catch (const shm::NotInTime& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, error.what(), " (rank ", rank, ")");
+    TORCH_CHECK_WITH(DistBackendError, false, op, colon, error.what(), " (rank ", rank, ")");
   } catch (const shm::BadHeader& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, error.what(), " (rank ", rank, ")");
+    TORCH_CHECK_WITH(DistBackendError, false, op, colon, error.what(), " (rank ", rank, ")");
   } catch (const shm::WrongProcess& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, error.what(), " (rank ", rank, ")");
+    TORCH_CHECK_WITH(DistBackendError, false, op, colon, error.what(), " (rank ", rank, ")");
   } catch (const shm::ArenaFull& error) {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, error.what(), " (rank ", rank, ")");
+    TORCH_CHECK_WITH(OutOfMemoryError, false, op, colon, error.what(), " (rank ", rank, ")");
   } catch (const std::invalid_argument& error) {
-    TORCH_CHECK_VALUE(false, error.what(), " (rank ", rank, ")");
+    TORCH_CHECK_VALUE(false, op, colon, error.what(), " (rank ", rank, ")");
   }
 }
 

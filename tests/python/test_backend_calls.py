@@ -185,9 +185,6 @@ def test_sequence_numbers_options_and_timeouts(rank: int, size: int) -> None:
     dist.barrier()
     backend.set_timeout(timedelta(seconds=0.3))
     if rank == 0:
-        t = torch.empty(1)
-        with pytest.raises(dist.DistBackendError, match="rank 1 sent nothing within 200 ms"):
-            started(dist.irecv(t, 1)).wait(timedelta(seconds=0.2))
         with pytest.raises(
             dist.DistBackendError, match=r"rank 1 could not be reached: it did not come within the timeout of 300 ms"
         ):

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <thread>
 
 #include "rank_runner.h"
@@ -77,24 +78,75 @@ TEST(Mailbox, AnotherLengthOrKindIsToldAndNotStored) {
   EXPECT_EQ(run_processes(2, body), (Endings{"", ""}));
 }
 
-TEST(Mailbox, WhatDoesNotComeInTimeLeavesTheGroupUsable) {
+void meet(shm::Group& group) {
+  std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
+  group.gather_notes({}, rows.data(), 64);
+}
+
+std::string loss_in(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const shm::PeerLost& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(Mailbox, WhatDoesNotComeInTimeEndsTheGroup) {
   const auto body = [](shm::Group& group) {
     std::vector<std::byte> bytes(1);
     if (group.rank() == 0) {
-      EXPECT_THROW(
-          {
-            const auto receipt = group.mailbox().ask({.from = 1, .label = {.kind = 1}, .to = bytes});
-            group.mailbox().wait(receipt, 20ms);
-          },
-          shm::NotInTime);
+      const auto receipt = group.mailbox().ask({.from = 1, .label = {.kind = 1}, .to = bytes});
+      const std::string expected = "rank 1 could not be reached: it sent nothing within 20 ms";
+      require(loss_in([&] { group.mailbox().wait(receipt, 20ms); }) == expected, "the wait");
+      const auto end = std::chrono::steady_clock::now() + 300ms;
+      while (std::chrono::steady_clock::now() < end) {
+        require(loss_in([&] { receive(group, 1, 0, bytes); }) == expected, "a late message was taken");
+      }
+      return;
     }
-    std::vector<std::byte> rows(64 * 2);
-    group.gather_notes({}, rows.data(), 64);
-    send(group, 1 - group.rank(), 0, message(1, 3));
-    receive(group, 1 - group.rank(), 0, bytes);
-    require(bytes == message(1, 3), "the message after it");
+    std::this_thread::sleep_for(100ms);
+    const std::string said = loss_in([&] { send(group, 0, 0, message(1, 3)); });
+    require(said == "rank 0 could not be reached: a message that it waited for did not come in time", said);
   };
   EXPECT_EQ(run_processes(2, body), (Endings{"", ""}));
+}
+
+TEST(Mailbox, TheMessageOfAReceiptThatWasGivenUpIsNobodys) {
+  const auto body = [](shm::Group& group) {
+    std::vector<std::byte> first(1);
+    std::vector<std::byte> second(1);
+    if (group.rank() == 0) {
+      const auto patient = group.mailbox().ask({.from = 1, .label = {.kind = 1}, .to = first});
+      require(!group.mailbox().wait_or_give_up(patient, 20ms), "nothing was sent");
+      const auto asked = group.mailbox().ask({.from = std::nullopt, .label = {.kind = 1}, .to = first});
+      std::thread other([&] {
+        std::this_thread::sleep_for(50ms);
+        group.mailbox().give_up(asked);
+      });
+      require(!group.mailbox().wait(asked, 10s), "it was given up meanwhile");
+      other.join();
+    }
+    meet(group);  // the group goes on
+    if (group.rank() == 1) {
+      for (const int value : {3, 4, 5}) send(group, 0, 0, message(1, value));
+      return;
+    }
+    receive(group, 1, 0, second);
+    require(second == message(1, 5) && first == message(1, 0), "another's message");
+  };
+  EXPECT_EQ(run_processes(2, body), (Endings{"", ""}));
+}
+
+TEST(Mailbox, ARankThatWaitsForItselfIsToldSoAndLosesNothing) {
+  const auto body = [](shm::Group& group) {
+    std::vector<std::byte> bytes(1);
+    EXPECT_THROW(receive(group, group.rank(), 0, bytes), std::invalid_argument);
+    send(group, group.rank(), 0, message(1, 6));
+    receive(group, group.rank(), 0, bytes);
+    require(bytes == message(1, 6), "its own message");
+  };
+  EXPECT_NO_THROW(run_threads(2, body));
 }
 
 TEST(Mailbox, APeerThatWillNeverSendIsNamed) {
