@@ -3,35 +3,75 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "shm/arena.h"
+#include "transport/shm_errors.h"
 
 namespace shardway::backend {
 namespace {
 
-// A store outlives the groups that are made with it, and names of groups come again: the ranks count their
-// arrivals, and so know the how many-eth group of this name it is.
-class Exchanger {
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kCall = "shardway/call";
+constexpr const char* kNobodyCalls = "-";
+constexpr auto kLookEvery = 500ms;  // whether there is another call
+
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+// A store outlives the groups that are made with it, and those that were not made because a rank did not come
+// or died: names of groups come again, and so do ranks. So every attempt of a rank has a number of its own.
+// Rank 0 calls with its number; the others answer to that call with theirs, until there is another call; when
+// all have answered, rank 0 writes the list of their numbers. Who finds its own in the list has met the
+// others. What earlier attempts left behind has other numbers.
+//
+//   shardway/call = 7;  shardway/7/here/1 = 4, shardway/7/here/2 = 9;  shardway/7/met = "7 4 9"
+class Meeting {
  public:
-  Exchanger(c10d::Store& store, int64_t rank, int64_t size, std::chrono::milliseconds timeout)
+  Meeting(c10d::Store& store, int64_t rank, int64_t size, std::chrono::milliseconds timeout)
       : store_(store),
         rank_(rank),
         size_(size),
         timeout_(timeout),
         deadline_(Clock::now() + timeout),
-        prefix_("shardway/" + std::to_string((store.add("shardway/arrivals", 1) - 1) / size) + "/") {}
+        number_(std::to_string(shm::random_nonce()[0])) {}
 
-  std::vector<std::byte> operator()(std::span<const std::byte> mine) {
+  void begin() {
+    if (rank_ == 0) {
+      call();
+    } else {
+      while (!is_in_answered_call()) {
+      }
+    }
+  }
+
+  // Every rank's block, one behind the other: collective.
+  std::vector<std::byte> exchange(std::span<const std::byte> mine) {
     const std::string round = prefix_ + std::to_string(rounds_++) + "/";
     const auto* begin = reinterpret_cast<const uint8_t*>(mine.data());
     store_.set(round + std::to_string(rank_), std::vector<uint8_t>(begin, begin + mine.size()));
     std::vector<std::byte> all;
     for (int64_t rank = 0; rank < size_; ++rank) {
-      const std::vector<uint8_t> theirs = get(round, rank);
+      if (rank == rank_) {
+        all.insert(all.end(), mine.begin(), mine.end());
+        continue;
+      }
+      const std::string key = round + std::to_string(rank);
+      await(key, rank);
+      const std::vector<uint8_t> theirs = store_.get(key);
       const auto* bytes = reinterpret_cast<const std::byte*>(theirs.data());
       all.insert(all.end(), bytes, bytes + theirs.size());
     }
     return all;
+  }
+
+  // Nobody is to answer to this call any more. Before any rank may begin another meeting.
+  void end_call() {
+    if (rank_ == 0) store_.set(kCall, bytes_of(kNobodyCalls));
   }
 
   // Once all have what they came for. A store that cannot forget keeps a few hundred bytes.
@@ -39,27 +79,84 @@ class Exchanger {
     try {
       for (int64_t round = 0; round < rounds_; ++round)
         store_.deleteKey(prefix_ + std::to_string(round) + "/" + std::to_string(rank_));
+      store_.deleteKey(rank_ == 0 ? prefix_ + "met" : here(rank_));
     } catch (const c10::Error&) {
       rounds_ = 0;
     }
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  std::string here(int64_t rank) const { return prefix_ + "here/" + std::to_string(rank); }
 
-  // The store's own timeout is that of the world.
-  std::vector<uint8_t> get(const std::string& round, int64_t rank) {
-    const std::string key = round + std::to_string(rank);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-    try {
-      store_.wait({key}, std::max(left, std::chrono::milliseconds(1)));
-    } catch (const c10::Error&) {
-      TORCH_CHECK_WITH(DistBackendError, Clock::now() < deadline_, "shardway: rank ", rank,
-                       " did not come within the group's timeout of ", timeout_.count(), " ms (rank ", rank_,
-                       ")");
-      throw;
+  void call() {
+    prefix_ = "shardway/" + number_ + "/";
+    store_.set(kCall, bytes_of(number_));
+    for (int64_t rank = 1; rank < size_; ++rank) await(here(rank), rank);
+    std::string numbers = number_;
+    for (int64_t rank = 1; rank < size_; ++rank) numbers += " " + text_at(here(rank));
+    store_.set(prefix_ + "met", bytes_of(numbers));
+  }
+
+  // Answers to rank 0's call, if there is one, and waits until all have, or until there is another.
+  bool is_in_answered_call() {
+    await(kCall, 0);
+    const std::string call = text_at(kCall);
+    const bool is_called = call != kNobodyCalls;
+    if (is_called) {
+      prefix_ = "shardway/" + call + "/";
+      store_.set(here(rank_), bytes_of(number_));
     }
-    return store_.get(key);
+    for (auto pause = 1ms;; pause = std::min(2 * pause, 100ms)) {
+      const bool has_met = is_called && is_there(prefix_ + "met", Clock::now() + kLookEvery);
+      if (has_met && is_in(text_at(prefix_ + "met"))) return true;
+      if (Clock::now() > deadline_) check_in_time(missing_rank());
+      if (text_at(kCall) != call) return false;
+      if (has_met || !is_called) std::this_thread::sleep_for(pause);
+    }
+  }
+
+  // Else an earlier attempt of this rank has answered the call.
+  bool is_in(const std::string& list) const {
+    std::istringstream numbers(list);
+    std::string number;
+    for (int64_t rank = 0; rank <= rank_; ++rank) numbers >> number;
+    return number == number_;
+  }
+
+  // Of the call that this rank has answered.
+  int64_t missing_rank() {
+    for (int64_t rank = 1; rank < size_ && !prefix_.empty(); ++rank) {
+      if (!store_.check({here(rank)})) return rank;
+    }
+    return 0;
+  }
+
+  std::string text_at(const std::string& key) {
+    const std::vector<uint8_t> bytes = store_.get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  void check_in_time(int64_t missing) const {
+    TORCH_CHECK_WITH(DistBackendError, Clock::now() < deadline_, "shardway: rank ", missing,
+                     " did not come within the group's timeout of ", timeout_.count(), " ms (rank ", rank_,
+                     ")");
+  }
+
+  void await(const std::string& key, int64_t rank) {
+    if (!is_there(key, deadline_)) check_in_time(rank);
+  }
+
+  // Waits until then, or until this rank's time is over. The store's own timeout is that of the world.
+  bool is_there(const std::string& key, Clock::time_point until) {
+    until = std::min(until, deadline_);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    try {
+      store_.wait({key}, std::max(left, 1ms));
+      return true;
+    } catch (const c10::Error&) {
+      if (Clock::now() < until) throw;
+      return false;
+    }
   }
 
   c10d::Store& store_;
@@ -67,26 +164,45 @@ class Exchanger {
   int64_t size_;
   std::chrono::milliseconds timeout_;
   Clock::time_point deadline_;
-  std::string prefix_;
+  std::string number_;
+  std::string prefix_ = {};  // of the call that counts; empty before there is one
   int64_t rounds_ = 0;
 };
+
+std::shared_ptr<shm::Group> join(Meeting& meeting, int64_t rank, int64_t size,
+                                 std::chrono::milliseconds timeout) {
+  meeting.begin();
+  shm::Joined joined = shm::Group::join({.rank = rank,
+                                         .size = size,
+                                         .exchange = [&](auto mine) { return meeting.exchange(mine); },
+                                         .timeout = timeout});
+  TORCH_CHECK_WITH(DistBackendError, joined.group != nullptr, "shardway: the ranks share no memory, ",
+                   joined.why_not,
+                   ": use init_process_group(\"gloo\"), on which shardway's own calls work on any hosts");
+  meeting.end_call();
+  std::vector<std::byte> rows(static_cast<size_t>(size));
+  joined.group->gather_notes({}, rows.data(), 1);
+  meeting.clean_up();
+  return std::move(joined.group);
+}
 
 }  // namespace
 
 std::shared_ptr<shm::Group> meet(c10d::Store& store, int64_t rank, int64_t size,
                                  std::chrono::milliseconds timeout) {
-  Exchanger exchanger(store, rank, size, timeout);
-  shm::Joined joined = shm::Group::join({.rank = rank,
-                                         .size = size,
-                                         .exchange = [&](auto mine) { return exchanger(mine); },
-                                         .timeout = timeout});
-  TORCH_CHECK_WITH(DistBackendError, joined.group != nullptr, "shardway: the ranks share no memory, ",
-                   joined.why_not,
-                   ": use init_process_group(\"gloo\"), on which shardway's own calls work on any hosts");
-  std::vector<std::byte> rows(static_cast<size_t>(size));
-  joined.group->gather_notes({}, rows.data(), 1);
-  exchanger.clean_up();
-  return std::move(joined.group);
+  Meeting meeting(store, rank, size, timeout);
+  std::shared_ptr<shm::Group> group;
+  try {
+    translated(
+        rank, [&] { group = join(meeting, rank, size, timeout); }, "shardway");
+  } catch (...) {
+    try {
+      meeting.end_call();
+    } catch (const c10::Error&) {  // the store is gone; the first error says more
+    }
+    throw;
+  }
+  return group;
 }
 
 }  // namespace shardway::backend
