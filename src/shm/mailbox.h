@@ -14,15 +14,10 @@
 #include <vector>
 
 #include "shm/arena.h"
+#include "shm/message.h"
 #include "shm/waiting.h"
 
 namespace shardway::shm {
-
-// What a message says of itself; the kind is the callers' own word, which both sides must give alike.
-struct Label {
-  int64_t tag = 0;
-  int64_t kind = 0;
-};
 
 // A message that a rank asked for.
 struct Receipt {
@@ -39,9 +34,10 @@ struct Receipt {
 };
 
 // A message is a block of the sender's arena: the sender never waits. Blocks to one peer form a chain, which
-// the peer reads in order; what nobody asked for yet is kept aside. Messages with one tag are received in the
-// order in which they were sent, by the receipts in the order in which those were asked for. Any thread may
-// call.
+// the peer reads in order; what nobody asked for yet is copied aside, up to a limit by sender, and stays
+// where it is beyond: so a peer can fill its own memory, and not another's. Messages with one tag are
+// received in the order in which they were sent, by the receipts in the order in which those were asked for.
+// Any thread may call.
 class Mailbox {
  public:
   Mailbox(std::shared_ptr<Arena> arena, Waiting& waiting);
@@ -71,34 +67,37 @@ class Mailbox {
   std::vector<std::byte*> take_blocks();
 
  private:
-  // As in the arena, before its bytes.
-  struct alignas(64) Head {
-    std::atomic<int64_t> next;  // the message after it; 0 while there is none
-    Label label;
-    int64_t bytes;
-  };
   struct Kept {
     int64_t sender = 0;
-    Label label = {};
-    std::vector<std::byte> bytes = {};
+    Message message = {};
+    bool is_held = false;              // in the sender's memory
+    std::vector<std::byte> copy = {};  // else here
   };
 
+  struct Look {
+    bool is_done = false;
+    bool has_more = false;  // came, and is not taken yet
+  };
+
+  Look look(const std::shared_ptr<Receipt>& receipt);
   bool is_done_within(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
   void send_to_self(const Label& label, std::span<const std::byte> message);
   void free_read(int64_t peer);
-  void take_all_that_came();
-  void take(int64_t sender, const Head& head);
-  void deliver(int64_t sender, const Label& label, std::span<const std::byte> message);
-  const Head* next_of(int64_t sender) const;
+  bool take_what_came();
+  bool take_what_came(int64_t sender);
+  void deliver(int64_t sender, const Message& message);
+  void keep(int64_t sender, const Message& message);
+  void forget(std::list<Kept>::iterator kept);
   static bool fits(const Receipt& receipt, int64_t sender, const Label& label);
-  static void fulfil(Receipt& receipt, int64_t sender, const Label& label, std::span<const std::byte> bytes);
+  static void fulfil(Receipt& receipt, int64_t sender, const Message& message);
 
   std::shared_ptr<Arena> arena_;
   Waiting& waiting_;
   std::mutex mutex_;
-  std::vector<std::deque<Head*>> sent_;           // by peer: the blocks from `freed_` on
+  std::vector<std::deque<MessageHead*>> sent_;    // by peer: the blocks from `freed_` on
   std::vector<uint64_t> freed_;                   // by peer: blocks freed
-  std::vector<const Head*> last_;                 // by peer: the message read last
+  std::vector<Chain> chains_;                     // by peer: its messages
+  std::vector<int64_t> kept_bytes_;               // by peer: of the copies in kept_
   std::list<std::shared_ptr<Receipt>> receipts_;  // not done yet, some given up
   std::list<Kept> kept_;                          // that nobody asked for yet
 };

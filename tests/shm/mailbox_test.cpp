@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -175,6 +177,141 @@ TEST(Mailbox, ReadMessagesAreFreed) {
     require(group.arena()->stats().in_use_bytes < int64_t{32} << 20, "50 MiB are still there");
   };
   EXPECT_NO_THROW(run_threads(2, body));
+}
+
+TEST(Mailbox, WhatIsKeptAsideBeyondTheLimitStaysWithItsSender) {
+  constexpr int kMessages = 100;
+  const auto body = [](shm::Group& group) {
+    std::vector<std::byte> got(1 << 20);
+    if (group.rank() == 0) {
+      for (int i = 0; i < kMessages; ++i) send(group, 1, i % 2, message(1 << 20, i));
+      send(group, 1, 2, message(1, 7));
+      meet(group);
+      meet(group);
+      send(group, 1, 2, message(1, 8));  // frees what was read
+      require(group.arena()->stats().in_use_bytes < int64_t{32} << 20, "100 MiB are still there");
+      return;
+    }
+    std::vector<std::byte> last(1);
+    receive(group, 0, 2, last);
+    require(last == message(1, 7), "the message behind the others");
+    meet(group);
+    for (int parity = 1; parity >= 0; --parity) {
+      for (int i = parity; i < kMessages; i += 2) {
+        receive(group, 0, parity, got);
+        require(got == message(1 << 20, i), "message " + std::to_string(i));
+      }
+    }
+    meet(group);
+    receive(group, 0, 2, last);
+    require(last == message(1, 8), "the last message");
+  };
+  EXPECT_EQ(run_processes(2, body), (Endings{"", ""}));
+}
+
+// What a rank that keeps to no rule finds in its own memory: the first message that it sent, and the line of
+// its board that counts them.
+struct Forger {
+  explicit Forger(shm::Group& group) : base(const_cast<std::byte*>(group.arena()->base())) {
+    const std::vector<std::byte> sign = message(64, 0xa7);
+    send(group, 0, 3, sign);
+    const int64_t end = group.arena()->stats().committed_bytes;
+    for (int64_t at = 64; at + 64 <= end && head == nullptr; at += 64) {
+      if (std::memcmp(base + at, sign.data(), sign.size()) == 0)
+        head = reinterpret_cast<shm::MessageHead*>(base + at - 64);
+    }
+    const int64_t offset = reinterpret_cast<std::byte*>(head) - base;
+    for (int64_t at = 64; at + 64 <= end && pair == nullptr; at += 64) {
+      auto* line = reinterpret_cast<shm::PairLine*>(base + at);
+      if (line->first_message.load() == offset && line->sent.load() == 1) pair = line;
+    }
+    require(head != nullptr && pair != nullptr, "there is nothing to forge");
+  }
+  int64_t offset() const { return reinterpret_cast<std::byte*>(head) - base; }
+
+  std::byte* base;
+  shm::MessageHead* head = nullptr;
+  shm::PairLine* pair = nullptr;
+};
+
+int64_t private_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word == "RssAnon:") break;
+  }
+  int64_t kibibytes = 0;
+  status >> kibibytes;
+  return kibibytes << 10;
+}
+
+// Rank 1 forges; rank 0 waits for a message of it that never comes.
+std::string failure_of_honest(const std::function<void(Forger&)>& forge) {
+  const Endings endings = run_processes(2, [&](shm::Group& group) {
+    if (group.rank() == 1) {
+      Forger forger(group);
+      forge(forger);
+      meet(group);
+      std::this_thread::sleep_for(300ms);
+      return;
+    }
+    meet(group);
+    const int64_t before = private_bytes();
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<std::byte> bytes(1);
+    const auto receipt = group.mailbox().ask({.from = 1, .label = {.tag = 9, .kind = 1}, .to = bytes});
+    std::string said = "nothing";
+    try {
+      group.mailbox().wait(receipt, 200ms);
+    } catch (const std::exception& error) {
+      said = error.what();
+    }
+    const auto took = std::chrono::steady_clock::now() - start;
+    require(took < 10s, "it noticed no timeout");
+    require(private_bytes() - before < int64_t{512} << 20, "the peer filled this rank's memory");
+    require(group.is_lost(), "the group goes on");
+    throw std::runtime_error(said);
+  });
+  return endings[0];
+}
+
+constexpr const char* kNone = "rank 1 sends what cannot be: a message at ";
+
+TEST(Mailbox, AChainThatLeadsToItselfIsRefused) {
+  const std::string said = failure_of_honest([](Forger& forger) {
+    forger.head->next.store(forger.offset());
+    forger.pair->sent.store(UINT64_MAX);
+  });
+  EXPECT_EQ(said.find(kNone), 0U) << said;
+  EXPECT_NE(said.find("follows itself"), std::string::npos) << said;
+}
+
+TEST(Mailbox, AChainThatGoesRoundFillsNoMemoryAndHasAnEnd) {
+  const std::string said = failure_of_honest([](Forger& forger) {
+    auto* other = reinterpret_cast<shm::MessageHead*>(forger.base + forger.offset() + 64);
+    other->label = {.tag = 5};
+    other->bytes = 0;
+    other->next.store(forger.offset());
+    forger.head->next.store(forger.offset() + 64);
+    forger.pair->sent.store(UINT64_MAX);
+  });
+  const bool is_timeout = said == "rank 1 could not be reached: it sent nothing within 200 ms";
+  EXPECT_TRUE(is_timeout || said.find("follows itself") != std::string::npos) << said;
+}
+
+TEST(Mailbox, AMessageThatCannotBeIsRefused) {
+  const auto linked_to = [](int64_t offset) {
+    return failure_of_honest([offset](Forger& forger) {
+      forger.head->next.store(offset);
+      forger.pair->sent.store(2);
+    });
+  };
+  for (const int64_t offset : {int64_t{0}, int64_t{-64}, int64_t{4}, int64_t{1} << 40, INT64_MAX, INT64_MIN})
+    EXPECT_EQ(linked_to(offset), kNone + std::to_string(offset) + " is none");
+  for (const int64_t bytes : {int64_t{-1}, int64_t{1} << 40, INT64_MAX}) {
+    const std::string said = failure_of_honest([bytes](Forger& forger) { forger.head->bytes = bytes; });
+    EXPECT_NE(said.find("is longer than its sender's memory"), std::string::npos) << said;
+  }
 }
 
 TEST(Mailbox, ThreadsOfOneRankReceiveSideBySide) {
