@@ -15,8 +15,6 @@
 namespace shardway::backend {
 namespace {
 
-constexpr int kMostRanks = 1024;  // a note has room for their counts
-
 // A call's own timeout; after it that of the group counts again.
 class TimeoutForNow {
  public:
@@ -32,6 +30,17 @@ class TimeoutForNow {
   shm::Group& group_;
   const c10d::Backend::Options& options_;
 };
+
+// A peer that writes what cannot be is no peer: the others are told.
+template <class Body>
+void ended_if_bad(shm::Group& group, Body&& body) {
+  try {
+    body();
+  } catch (const shm::BadHeader&) {
+    group.abort();
+    throw;
+  }
+}
 
 c10::intrusive_ptr<Options> options_like(const c10::intrusive_ptr<c10d::Backend::Options>& given,
                                          std::chrono::milliseconds timeout) {
@@ -92,7 +101,7 @@ WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tenso
       const TimeoutForNow for_now(group, timeout, *options);
       Collectives collectives(group, *table);
       translated(
-          rank, [&] { call(collectives); }, name);
+          rank, [&] { ended_if_bad(group, [&] { call(collectives); }); }, name);
     });
   };
   // What a callback of a future calls runs at once, on every rank between the same two calls: the callback

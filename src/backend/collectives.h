@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "backend/note.h"
+#include "backend/table.h"
 #include "shm/group.h"
 
 namespace shardway::backend {

@@ -27,15 +27,15 @@ void take_from_notes(const Heard& heard, int64_t rank, const Exchange& exchange,
     const auto peer = static_cast<int64_t>(from);
     const bool is_whole = exchange.shares == Shares::whole;
     const int64_t begin = is_whole ? 0 : begin_of(heard, peer, rank, element_bytes);
-    const std::byte* input = peer == rank ? exchange.input : heard.input(peer);
-    shm::copy_bytes(exchange.to.base + part.begin, input + begin, part.bytes);
+    const std::byte* input = peer == rank ? exchange.input + begin : heard.input(peer, begin, part.bytes);
+    shm::copy_bytes(exchange.to.base + part.begin, input, part.bytes);
   }
 }
 
 void combine_notes(const Heard& heard, int64_t size, const Span& part, std::byte* output,
                    const shm::Combine& how) {
   shm::Few<const std::byte*> addends;
-  for (int64_t rank = 0; rank < size; ++rank) addends.push_back(heard.input(rank) + part.begin);
+  for (int64_t rank = 0; rank < size; ++rank) addends.push_back(heard.input(rank, part.begin, part.bytes));
   const int64_t count = part.bytes / shm::bytes_of(how.element);
   if (count > 0) shm::reduce(output, {addends.data(), addends.size()}, count, how);
 }

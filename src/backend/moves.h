@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/memory.h"
-#include "backend/note.h"
+#include "backend/table.h"
 #include "shm/group.h"
 
 namespace shardway::backend {

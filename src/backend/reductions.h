@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "backend/note.h"
+#include "backend/table.h"
 #include "shm/reduce.h"
 
 namespace shardway::backend {

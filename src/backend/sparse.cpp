@@ -8,6 +8,7 @@
 
 #include "backend/collectives.h"
 #include "backend/memory.h"
+#include "shm/header.h"
 
 namespace shardway::backend {
 namespace {
@@ -30,7 +31,11 @@ Form form_of(const at::Tensor& t) {
 
 Form form_at(const Heard& heard, int64_t rank) {
   Form form;
-  std::memcpy(&form, heard.input(rank), sizeof(Form));
+  std::memcpy(&form, heard.input(rank, 0, sizeof(Form)), sizeof(Form));
+  const bool has_dims = form.dims >= 0 && form.dims <= static_cast<int64_t>(kMostDims) &&
+                        form.sparse_dims >= 0 && form.sparse_dims <= form.dims;
+  if (!has_dims || form.elements < 0 || form.elements > kMostElements)
+    throw shm::BadHeader("rank " + std::to_string(rank) + " has a sparse tensor that cannot be");
   return form;
 }
 

@@ -1,55 +1,18 @@
-#include "backend/note.h"
+#include "backend/table.h"
 
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
+
+#include "shm/header.h"
 
 namespace shardway::backend {
 namespace {
 
-constexpr uint64_t kMagic = 0x7368617264776179;  // no other room's note begins so
-
-// An input of up to this many bytes rides with the note: two copies more, against one meeting less.
-constexpr int64_t kMostInputBytes = 16 << 10;
-constexpr int64_t kMostProblemBytes = 1024;
-constexpr int64_t kListed = -1;
-
-// Behind it: the counts that are listed, the problem, and from the next multiple of 64 on the input.
-struct Head {
-  uint64_t magic = kMagic;
-  Call call = Call::barrier;
-  uint8_t dtype = 0;
-  uint8_t op = 0;
-  uint8_t has_input = 0;
-  int32_t root = -1;
-  double factor = 1;
-  int64_t sends = 0;
-  int64_t takes = 0;
-  int64_t input_bytes = 0;
-  int64_t problem_bytes = 0;
-};
-
-Head head_at(const std::byte* row) {
-  Head head;
-  std::memcpy(&head, row, sizeof(Head));
-  return head;
-}
-
-int64_t lists_bytes(const Head& head, int64_t size) {
-  return ((head.sends == kListed ? size : 0) + (head.takes == kListed ? size : 0)) * int64_t{sizeof(int64_t)};
-}
-
-int64_t input_offset(const Head& head, int64_t size) {
-  return (int64_t{sizeof(Head)} + lists_bytes(head, size) + head.problem_bytes + 63) / 64 * 64;
-}
-
-int64_t listed(const std::byte* row, int64_t index) {
-  int64_t count = 0;
-  std::memcpy(&count, row + sizeof(Head) + index * int64_t{sizeof(count)}, sizeof(count));
-  return count;
-}
+constexpr int64_t kRowBytes = shm::kNoteBytes + 64;
 
 bool has_root(Call call) {
   return call == Call::broadcast || call == Call::reduce || call == Call::gather || call == Call::scatter;
@@ -66,6 +29,7 @@ const char* name_of_op(uint8_t op) {
 }
 
 std::string dtype_name(uint8_t dtype) {
+  if (dtype >= static_cast<uint8_t>(at::ScalarType::NumOptions)) return "an unknown one";
   return std::string(c10::getDtypeNames(static_cast<at::ScalarType>(dtype)).first);
 }
 
@@ -77,54 +41,31 @@ template <class A, class B>
 
 }  // namespace
 
-const char* name_of(Call call) {
-  constexpr std::array kNames = {
-      "all_reduce", "broadcast",      "reduce",     "all_gather",        "gather",
-      "scatter",    "reduce_scatter", "all_to_all", "sparse_all_reduce", "barrier"};
-  return kNames.at(static_cast<size_t>(call));
-}
-
-int64_t Heard::sends(int64_t from, int64_t to) const {
-  const Head head = head_at(row(from));
-  return head.sends == kListed ? listed(row(from), to) : head.sends;
-}
-
-int64_t Heard::takes(int64_t at, int64_t from) const {
-  const Head head = head_at(row(at));
-  return head.takes == kListed ? listed(row(at), (head.sends == kListed ? size_ : 0) + from) : head.takes;
-}
-
 bool Heard::has_inputs() const {
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    if (head_at(row(rank)).has_input == 0) return false;
-  }
-  return true;
+  return std::all_of(notes_.begin(), notes_.end(), [](const Note& note) { return note.has_input; });
 }
 
-const std::byte* Heard::input(int64_t rank) const {
-  return row(rank) + input_offset(head_at(row(rank)), size_);
-}
-
-std::string Heard::problem(int64_t rank) const {
-  const Head head = head_at(row(rank));
-  const auto* text = reinterpret_cast<const char*>(row(rank) + sizeof(Head) + lists_bytes(head, size_));
-  return {text, static_cast<size_t>(head.problem_bytes)};
+const std::byte* Heard::input(int64_t rank, int64_t begin, int64_t bytes) const {
+  const auto there = static_cast<int64_t>(note(rank).input.size());
+  if (begin < 0 || bytes < 0 || bytes > there || begin > there - bytes)
+    throw shm::BadHeader("rank " + std::to_string(rank) + " sends " + std::to_string(there) +
+                         " bytes of input, of which " + std::to_string(bytes) + " are needed from " +
+                         std::to_string(begin) + " on");
+  return note(rank).input.data() + begin;
 }
 
 void Heard::check(Call call) const {
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    const Head head = head_at(row(rank));
-    TORCH_CHECK_VALUE(head.magic == kMagic && head.call <= Call::barrier, name_of(call), ": rank ", rank,
-                      " is in a call of shardway's own instead");
-    TORCH_CHECK_VALUE(head.problem_bytes == 0, name_of(head.call), ": ", problem(rank), " (rank ", rank, ")");
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    TORCH_CHECK_VALUE(note(rank).problem.empty(), name_of(note(rank).call), ": ", note(rank).problem,
+                      " (rank ", rank, ")");
   }
-  for (int64_t rank = 1; rank < size_; ++rank) check_terms(call, rank);
+  for (int64_t rank = 1; rank < size(); ++rank) check_terms(call, rank);
   check_counts(call);
 }
 
 void Heard::check_terms(Call call, int64_t rank) const {
-  const Head first = head_at(row(0));
-  const Head other = head_at(row(rank));
+  const Note& first = note(0);
+  const Note& other = note(rank);
   if (other.call != first.call) disagree(call, "the call", name_of(first.call), name_of(other.call), rank);
   if (other.dtype != first.dtype)
     disagree(call, "dtype", dtype_name(first.dtype), dtype_name(other.dtype), rank);
@@ -134,26 +75,25 @@ void Heard::check_terms(Call call, int64_t rank) const {
 }
 
 bool Heard::are_counts_alike() const {
-  const Head first = head_at(row(0));
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    const Head head = head_at(row(rank));
-    if (head.sends == kListed || head.sends != first.sends || head.takes != first.sends) return false;
-  }
-  return true;
+  const int64_t first = note(0).sends.each;
+  return std::all_of(notes_.begin(), notes_.end(), [first](const Note& note) {
+    const bool is_listed = !note.sends.by_rank.empty() || !note.takes.by_rank.empty();
+    return !is_listed && note.sends.each == first && note.takes.each == first;
+  });
 }
 
 void Heard::check_counts(Call call) const {
   if (are_counts_alike()) return;
   if (is_of_one_size(call)) {
-    for (int64_t rank = 1; rank < size_; ++rank) {
+    for (int64_t rank = 1; rank < size(); ++rank) {
       if (sends(rank, 0) != sends(0, 0))
         disagree(call, "the number of elements", sends(0, 0), sends(rank, 0), rank);
     }
     return;
   }
-  const int64_t root = head_at(row(0)).root;
-  for (int64_t from = 0; from < size_; ++from) {
-    for (int64_t to = 0; to < size_; ++to) {
+  const int64_t root = note(0).root;
+  for (int64_t from = 0; from < size(); ++from) {
+    for (int64_t to = 0; to < size(); ++to) {
       if (!has_root(call) || (call == Call::gather ? to : from) == root) check_pair(call, from, to);
     }
   }
@@ -167,34 +107,17 @@ void Heard::check_pair(Call call, int64_t from, int64_t to) const {
 Table::Table(int64_t size)
     : size_(size),
       note_(static_cast<size_t>(shm::kNoteBytes)),
-      rows_(static_cast<size_t>(size * (shm::kNoteBytes + 64))) {}
+      rows_(static_cast<size_t>(size * kRowBytes)),
+      notes_(static_cast<size_t>(size)) {}
 
-// Gives the note's length.
-int64_t Table::write(Call call, const Terms& terms, const std::string& problem) {
-  Head head{.call = call,
-            .dtype = static_cast<uint8_t>(terms.dtype),
-            .op = terms.op,
-            .root = static_cast<int32_t>(terms.root),
-            .factor = terms.factor,
-            .sends = terms.sends.by_rank.empty() ? terms.sends.each : kListed,
-            .takes = terms.takes.by_rank.empty() ? terms.takes.each : kListed,
-            .problem_bytes = static_cast<int64_t>(problem.size())};
-  std::byte* next = note_.data() + sizeof(Head);
-  for (const Counts* counts : {&terms.sends, &terms.takes}) {
-    const size_t bytes = counts->by_rank.size() * sizeof(int64_t);
-    if (bytes > 0) std::memcpy(next, counts->by_rank.data(), bytes);
-    next += bytes;
+void Table::read(int64_t rank, Call call) {
+  const std::span row(rows_.data() + rank * kRowBytes, static_cast<size_t>(kRowBytes));
+  try {
+    TORCH_CHECK_VALUE(read_note(row, size_, notes_[static_cast<size_t>(rank)]), name_of(call), ": rank ",
+                      rank, " is in a call of shardway's own instead");
+  } catch (const BadNote& error) {
+    throw shm::BadHeader("rank " + std::to_string(rank) + " sends a note that cannot be: " + error.what());
   }
-  if (!problem.empty()) std::memcpy(next, problem.data(), problem.size());
-  const int64_t offset = input_offset(head, size_);
-  const auto bytes = static_cast<int64_t>(terms.input.size());
-  if (bytes <= std::min(kMostInputBytes, shm::kNoteBytes - offset)) {
-    head.has_input = 1;
-    head.input_bytes = bytes;
-    if (bytes > 0) std::memcpy(note_.data() + offset, terms.input.data(), terms.input.size());
-  }
-  std::memcpy(note_.data(), &head, sizeof(Head));
-  return offset + head.input_bytes;
 }
 
 Heard Table::agree(shm::Group& group, Call call, const std::function<Terms()>& prepare) {
@@ -208,11 +131,22 @@ Heard Table::agree(shm::Group& group, Call call, const std::function<Terms()>& p
     problem = error.what();
   }
   if (!problem.empty()) terms = {};
-  problem.resize(std::min(problem.size(), static_cast<size_t>(kMostProblemBytes)));
-  const int64_t bytes = write(call, terms, problem);
-  const int64_t row_bytes = shm::kNoteBytes + 64;
-  group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), row_bytes);
-  const Heard heard(rows_.data(), size_, row_bytes);
+  const int64_t bytes = write_note({.call = call,
+                                    .dtype = static_cast<uint8_t>(terms.dtype),
+                                    .op = terms.op,
+                                    .root = static_cast<int32_t>(terms.root),
+                                    .factor = terms.factor,
+                                    .sends = std::move(terms.sends),
+                                    .takes = std::move(terms.takes),
+                                    .problem = problem,
+                                    .has_input = true,
+                                    .input = terms.input},
+                                   note_);
+  // What a rank said in the call before is not what it says now.
+  for (int64_t rank = 0; rank < size_; ++rank) std::memset(rows_.data() + rank * kRowBytes, 0, 8);
+  group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), kRowBytes);
+  for (int64_t rank = 0; rank < size_; ++rank) read(rank, call);
+  const Heard heard(notes_);
   heard.check(call);
   return heard;
 }

@@ -1,4 +1,4 @@
-// What the ranks tell one another at the beginning of every call, and what they come to from it.
+// What the ranks come to from what they told one another at the beginning of a call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,36 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
+#include "backend/note.h"
 #include "shm/group.h"
 
 namespace shardway::backend {
-
-enum class Call : uint8_t {
-  all_reduce,
-  broadcast,
-  reduce,
-  all_gather,
-  gather,
-  scatter,
-  reduce_scatter,
-  all_to_all,
-  sparse_all_reduce,
-  barrier
-};
-
-const char* name_of(Call call);
-
-// Elements from or to each rank.
-struct Counts {
-  int64_t each = 0;
-  std::vector<int64_t> by_rank = {};  // empty: `each` for all
-
-  int64_t of(int64_t rank) const { return by_rank.empty() ? each : by_rank[static_cast<size_t>(rank)]; }
-};
 
 // One rank's call, as it understood its arguments.
 struct Terms {
@@ -52,30 +29,29 @@ struct Terms {
 // What all ranks said, once they agree. Valid until the next agreement.
 class Heard {
  public:
-  Heard(const std::byte* rows, int64_t size, int64_t row_bytes)
-      : rows_(rows), size_(size), row_bytes_(row_bytes) {}
+  explicit Heard(std::span<const Note> notes) : notes_(notes) {}
 
   // Throws the same c10::ValueError on every rank when one has a problem or when two disagree.
   void check(Call call) const;
 
-  int64_t sends(int64_t from, int64_t to) const;
-  int64_t takes(int64_t at, int64_t from) const;
+  int64_t sends(int64_t from, int64_t to) const { return note(from).sends.of(to); }
+  int64_t takes(int64_t at, int64_t from) const { return note(at).takes.of(from); }
 
   // Every rank's input came with its note.
   bool has_inputs() const;
-  const std::byte* input(int64_t rank) const;
+
+  // A part of such an input; throws shm::BadHeader where it has none.
+  const std::byte* input(int64_t rank, int64_t begin, int64_t bytes) const;
 
  private:
-  const std::byte* row(int64_t rank) const { return rows_ + rank * row_bytes_; }
-  std::string problem(int64_t rank) const;
+  int64_t size() const { return static_cast<int64_t>(notes_.size()); }
+  const Note& note(int64_t rank) const { return notes_[static_cast<size_t>(rank)]; }
   void check_terms(Call call, int64_t rank) const;
   void check_counts(Call call) const;
   bool are_counts_alike() const;
   void check_pair(Call call, int64_t from, int64_t to) const;
 
-  const std::byte* rows_;
-  int64_t size_;
-  int64_t row_bytes_;
+  std::span<const Note> notes_;
 };
 
 // Where the ranks of a group come to an agreement.
@@ -83,15 +59,17 @@ class Table {
  public:
   explicit Table(int64_t size);
 
-  // Collective. What `prepare` throws is told to all ranks, and thrown on all of them.
+  // Collective. What `prepare` throws is told to all ranks, and thrown on all of them. Throws shm::BadHeader
+  // for a note that cannot be.
   Heard agree(shm::Group& group, Call call, const std::function<Terms()>& prepare);
 
  private:
-  int64_t write(Call call, const Terms& terms, const std::string& problem);
+  void read(int64_t rank, Call call);
 
   int64_t size_;
   std::vector<std::byte> note_;
   std::vector<std::byte> rows_;
+  std::vector<Note> notes_;
 };
 
 }  // namespace shardway::backend
