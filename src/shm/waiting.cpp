@@ -90,7 +90,19 @@ std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const 
   return found;
 }
 
-PeerLost Waiting::told(const Ended& ended) const { return {ended.rank, reason_of(ended, timeout())}; }
+PeerLost Waiting::told(const Ended& about) const {
+  if (about.rank != rank_) return {about.rank, reason_of(about, timeout())};
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    const bool is_blamed_by = peer != rank_ && ended(peer).how == about.how && ended(peer).rank == rank_;
+    if (is_blamed_by && (about.how == End::timed_out || about.how == End::died))
+      return {peer, "it gave the group up, since this rank did not come in time"};
+  }
+  const bool has_aborted = about.how == End::aborted;
+  const bool has_left = about.how == End::left;
+  return PeerLost::said(rank_, has_aborted ? "this rank aborted the group"
+                               : has_left  ? "this rank left the group"
+                                           : "a call of this rank failed, and ended the group");
+}
 
 PeerLost Waiting::lose(const Ended& ended) {
   end(ended);

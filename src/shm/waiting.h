@@ -202,7 +202,8 @@ class Waiting {
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
   PeerLost lose(const Ended& ended);
   PeerLost lost() const;
-  PeerLost told(const Ended& ended) const;
+  // What this rank's calls throw then: of itself, and of a peer that blames it, in other words.
+  PeerLost told(const Ended& about) const;
 
   int64_t rank_;
   std::vector<Board> boards_;

@@ -227,10 +227,11 @@ def test_after_destroy_and_abort_calls_say_so(rank: int, size: int) -> None:
     if rank == 0:
         work = started(dist.all_reduce(torch.ones(1), group=aborted, async_op=True))
         backend_of(aborted).abort()
-        with pytest.raises(dist.DistBackendError, match="rank 0 could not be reached: it aborted the group"):
+        with pytest.raises(dist.DistBackendError, match="all_reduce: this rank aborted the group"):
             work.wait()
     dist.barrier()
-    with pytest.raises(dist.DistBackendError, match="rank 0 could not be reached: it aborted the group"):
+    said = "this rank aborted the group" if rank == 0 else "rank 0 could not be reached: it aborted the group"
+    with pytest.raises(dist.DistBackendError, match=f"all_reduce: {said}"):
         dist.all_reduce(torch.ones(1), group=aborted)
 
 
