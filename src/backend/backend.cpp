@@ -60,10 +60,12 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
     : c10d::Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
-      table_(std::make_shared<Table>(size)) {
+      table_(std::make_shared<Table>(size)),
+      identity_(std::make_shared<Identity>(options_->group_name, options_->global_ranks_in_group)) {
   TORCH_CHECK_VALUE(size <= kMostRanks, "shardway: ", size, " ranks are more than the ", kMostRanks,
                     " that a group can have");
-  engine_ = std::make_shared<ShmEngine>(meet(*store_, rank, size, options_->timeout));
+  identity_->explain(
+      [&] { engine_ = std::make_shared<ShmEngine>(meet(*store_, rank, size, options_->timeout)); });
   init();
 }
 
@@ -76,7 +78,10 @@ std::shared_ptr<ShmEngine> Backend::shm_engine() {
 
 std::shared_ptr<ShmEngine> Backend::engine(const char* name) {
   auto engine = shm_engine();
-  TORCH_CHECK_WITH(DistBackendError, engine != nullptr, name, ": the group was destroyed (rank ", rank_, ")");
+  identity_->explain([&] {
+    TORCH_CHECK_WITH(DistBackendError, engine != nullptr, name, ": the group was destroyed (rank ", rank_,
+                     ")");
+  });
   return engine;
 }
 
@@ -92,16 +97,19 @@ WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tenso
     facts.is_async = manner.is_async;
     return facts;
   });
-  auto work = c10::make_intrusive<CallWork>(rank_, manner.type, manner.title, inputs, outputs, number);
+  auto work =
+      c10::make_intrusive<CallWork>(rank_, manner.type, manner.title, identity_, inputs, outputs, number);
   const auto timeout = manner.timeout == c10d::kUnsetTimeout ? options_->timeout : manner.timeout;
-  auto run = [used, table = table_, options = options_, timeout, name = manner.words(), rank = rank_,
-              call = std::move(call)] {
+  auto run = [used, table = table_, options = options_, identity = identity_, timeout, name = manner.words(),
+              rank = rank_, call = std::move(call)] {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    used->in_turn([&](shm::Group& group) {
-      const TimeoutForNow for_now(group, timeout, *options);
-      Collectives collectives(group, *table);
-      translated(
-          rank, [&] { ended_if_bad(group, [&] { call(collectives); }); }, name);
+    identity->explain([&] {
+      used->in_turn([&](shm::Group& group) {
+        const TimeoutForNow for_now(group, timeout, *options);
+        Collectives collectives(group, *table);
+        const auto made = [&] { ended_if_bad(group, [&] { call(collectives); }); };
+        translated(rank, made, name);
+      });
     });
   };
   // What a callback of a future calls runs at once, on every rank between the same two calls: the callback

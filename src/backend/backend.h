@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/collectives.h"
+#include "backend/identity.h"
 #include "transport/host.h"
 #include "transport/shm_engine.h"
 
@@ -113,6 +114,7 @@ class Backend : public c10d::Backend, public SharesMemory {
   std::shared_ptr<ShmEngine> engine_;  // null once the group is destroyed
   std::shared_ptr<Turns> futures_ = std::make_shared<Turns>();
   std::shared_ptr<Table> table_;
+  std::shared_ptr<const Identity> identity_;
   std::atomic<uint64_t> sequence_number_{0};
   int64_t shrinks_ = 0;
   int64_t monitored_barriers_ = 0;

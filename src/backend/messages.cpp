@@ -41,17 +41,18 @@ void Backend::check_message(const char* name, const Tensors& tensors, std::optio
 
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const auto used = engine("send");
-  check_message("send", tensors, to);
   const ParamComms comms([&] { return facts_of_message(*this, "send", tensors); });
-  const at::Tensor x = packed(tensors.front());
-  auto work = c10::make_intrusive<CallWork>(rank_, c10d::OpType::SEND, "shardway:send", tensors, tensors, 0);
-  translated(
-      rank_,
-      [&] {
-        const shm::Label label{.tag = tag, .kind = static_cast<int64_t>(x.scalar_type())};
-        used->group().mailbox().send(to, label, backend::bytes_of(x));
-      },
-      "send");
+  auto work = c10::make_intrusive<CallWork>(rank_, c10d::OpType::SEND, "shardway:send", identity_, tensors,
+                                            tensors, 0);
+  const auto send_it = [&] {
+    const at::Tensor x = packed(tensors.front());
+    const shm::Label label{.tag = tag, .kind = static_cast<int64_t>(x.scalar_type())};
+    used->group().mailbox().send(to, label, backend::bytes_of(x));
+  };
+  identity_->explain([&] {
+    check_message("send", tensors, to);
+    translated(rank_, send_it, "send");
+  });
   work->complete(nullptr);
   return kept(work);
 }
@@ -62,10 +63,11 @@ WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) { return receive(tenso
 
 WorkPtr Backend::receive(Tensors& tensors, std::optional<int64_t> from, int tag) {
   const auto used = engine("recv");
-  check_message("recv", tensors, from);
+  identity_->explain([&] { check_message("recv", tensors, from); });
   const ParamComms comms([&] { return facts_of_message(*this, "recv", tensors); });
-  return kept(
-      c10::make_intrusive<ReceiveWork>(used, futures_, tensors.front(), from, tag, options_->timeout));
+  const Receiving receiving{
+      .engine = used, .futures = futures_, .identity = identity_, .timeout = options_->timeout};
+  return kept(c10::make_intrusive<ReceiveWork>(receiving, tensors.front(), from, tag));
 }
 
 // Those that do not say in time that they are here: asked by rank 0.
@@ -114,7 +116,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
     TORCH_CHECK_WITH(DistBackendError, absent.empty(), "Rank", absent.size() > 1 ? "s " : " ", joined(absent),
                      " failed to pass monitoredBarrier in ", timeout.count(), " ms (rank 0)");
   };
-  translated(rank_, pass, "monitored_barrier");
+  identity_->explain([&] { translated(rank_, pass, "monitored_barrier"); });
 }
 
 void Backend::report_to_first(shm::Mailbox& mailbox, int64_t tag, std::chrono::milliseconds timeout) {

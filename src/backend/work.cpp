@@ -26,14 +26,51 @@ std::string content_of(int64_t kind, int64_t bytes) {
   return text.str();
 }
 
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of another kind";
+  }
+}
+
 c10::IValue list_of(const std::vector<at::Tensor>& tensors) { return c10::IValue(tensors); }
 
 }  // namespace
 
-CallWork::CallWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-                   std::vector<at::Tensor> outputs, uint64_t sequence_number)
-    : Work(rank, type, title, inputs),
-      title_(title),
+ToldWork::ToldWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
+                   const std::optional<std::vector<at::Tensor>>& inputs)
+    : Work(rank, type, title, inputs), title_(title), identity_(std::move(identity)) {}
+
+ToldWork::~ToldWork() {
+  if (exception_ == nullptr || is_told_) return;
+  try {
+    TORCH_WARN("shardway: ", name(), " of the group ", identity_->name(),
+               " failed and nobody waited for it: ", text_of(exception_));
+  } catch (...) {  // of a handler of warnings: there is nobody to throw to
+    is_told_ = true;
+  }
+}
+
+bool ToldWork::isSuccess() const {
+  const bool is_success = Work::isSuccess();
+  if (!is_success) set_told();
+  return is_success;
+}
+
+std::exception_ptr ToldWork::exception() const {
+  set_told();
+  return Work::exception();
+}
+
+CallWork::CallWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
+                   const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> outputs,
+                   uint64_t sequence_number)
+    : ToldWork(rank, type, title, std::move(identity), inputs),
       outputs_(std::move(outputs)),
       sequence_number_(sequence_number) {}
 
@@ -63,10 +100,13 @@ bool CallWork::wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout) {
     cv_.wait(lock, is_over);
   } else {
-    TORCH_CHECK_WITH(DistBackendError, cv_.wait_for(lock, timeout, is_over), title_,
-                     " caught collective operation timeout: it did not end within ", timeout.count(),
-                     " ms (rank ", rank_, ")");
+    identity().explain([&] {
+      TORCH_CHECK_WITH(DistBackendError, cv_.wait_for(lock, timeout, is_over), name(),
+                       ": caught collective operation timeout: it did not end within ", timeout.count(),
+                       " ms (rank ", rank_, ")");
+    });
   }
+  set_told();
   if (exception_) std::rethrow_exception(exception_);
   return true;
 }
@@ -78,6 +118,7 @@ c10::intrusive_ptr<c10::ivalue::Future> CallWork::getFuture() {
   {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
+    set_told();
     future_ = new_future();
     is_over = completed_;
   }
@@ -99,7 +140,11 @@ bool ManyWorks::isSuccess() const {
   return true;
 }
 
+// The first failure is told for all.
 bool ManyWorks::wait(std::chrono::milliseconds timeout) {
+  for (const auto& work : works_) {
+    if (const auto* told = dynamic_cast<const ToldWork*>(work.get())) told->set_told();
+  }
   for (const auto& work : works_) work->wait(timeout);
   return true;
 }
@@ -127,23 +172,21 @@ c10::intrusive_ptr<c10::ivalue::Future> ManyWorks::getFuture() {
       c10::ListType::create(c10::TensorType::get()));
 }
 
-ReceiveWork::ReceiveWork(std::shared_ptr<ShmEngine> engine, std::shared_ptr<Turns> futures,
-                         const at::Tensor& tensor, std::optional<int64_t> from, int64_t tag,
-                         std::chrono::milliseconds timeout)
-    : Work(static_cast<int>(engine->group().rank()), from ? c10d::OpType::RECV : c10d::OpType::RECVANYSOURCE,
-           "shardway:recv"),
-      engine_(std::move(engine)),
-      futures_(std::move(futures)),
+ReceiveWork::ReceiveWork(Receiving receiving, const at::Tensor& tensor, std::optional<int64_t> from,
+                         int64_t tag)
+    : ToldWork(static_cast<int>(receiving.engine->group().rank()),
+               from ? c10d::OpType::RECV : c10d::OpType::RECVANYSOURCE, "shardway:recv", receiving.identity,
+               std::nullopt),
+      receiving_(std::move(receiving)),
       tensor_(tensor),
-      output_(tensor),
-      timeout_(timeout) {
+      output_(tensor) {
   const at::Tensor& buffer = output_.buffer();
   const shm::Receipt wanted{.from = from,
                             .label = {.tag = tag, .kind = static_cast<int64_t>(tensor.scalar_type())},
                             .to = {output_.data(), buffer.nbytes()},
                             .owner = std::make_shared<at::Tensor>(buffer)};
-  translated(
-      rank_, [&] { receipt_ = engine_->group().mailbox().ask(wanted); }, "recv");
+  const auto ask = [&] { receipt_ = mailbox().ask(wanted); };
+  identity().explain([&] { translated(rank_, ask, "recv"); });
 }
 
 // Ends the work with what `body` does, or throws: once.
@@ -153,7 +196,7 @@ void ReceiveWork::settle(Body&& body) {
   if (completed_) return;
   completed_ = true;
   try {
-    translated(rank_, body, "recv");
+    identity().explain([&] { translated(rank_, body, "recv"); });
   } catch (...) {
     exception_ = std::current_exception();
   }
@@ -165,10 +208,9 @@ void ReceiveWork::settle(Body&& body) {
 
 bool ReceiveWork::isCompleted() {
   try {
-    shm::Mailbox& mailbox = engine_->group().mailbox();
-    if (!mailbox.is_done(receipt_)) {
-      if (!engine_->group().is_lost()) return Work::isCompleted();
-      mailbox.wait(receipt_, timeout_);  // throws
+    if (!mailbox().is_done(receipt_)) {
+      if (!receiving_.engine->group().is_lost()) return Work::isCompleted();
+      mailbox().wait(receipt_, receiving_.timeout);  // throws
     }
     settle([this] { check(); });
   } catch (...) {
@@ -179,12 +221,12 @@ bool ReceiveWork::isCompleted() {
 
 int ReceiveWork::sourceRank() const { return static_cast<int>(receipt_->sender); }
 
-void ReceiveWork::abort() { engine_->group().mailbox().give_up(receipt_); }
+void ReceiveWork::abort() { mailbox().give_up(receipt_); }
 
 bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   if (!Work::isCompleted()) {
     try {
-      engine_->group().mailbox().wait(receipt_, timeout > kNoTimeout ? timeout : timeout_);
+      mailbox().wait(receipt_, timeout > kNoTimeout ? timeout : receiving_.timeout);
       settle([this] { check(); });
     } catch (...) {
       settle([failure = std::current_exception()] { std::rethrow_exception(failure); });
@@ -214,7 +256,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
     future_ = new_future();
   }
   const auto self = c10::intrusive_ptr<ReceiveWork>::reclaim_copy(this);
-  futures_->post([self] {
+  receiving_.futures->post([self] {
     try {
       self->wait(kNoTimeout);
       self->future_->markCompleted(list_of({self->tensor_}));

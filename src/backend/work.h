@@ -9,17 +9,41 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "backend/identity.h"
 #include "backend/memory.h"
 #include "shm/mailbox.h"
 #include "transport/shm_engine.h"
 
 namespace shardway::backend {
 
-// A collective call: over when it is given back, or run by the group's thread. It keeps its tensors.
-class CallWork : public c10d::Work {
+// Work whose failure is told: to whoever asks, else to the log when nobody can ask any more.
+class ToldWork : public c10d::Work {
  public:
-  CallWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-           std::vector<at::Tensor> outputs, uint64_t sequence_number);
+  ToldWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
+           const std::optional<std::vector<at::Tensor>>& inputs);
+  ~ToldWork() override;
+
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+
+  // Somebody knows, or will.
+  void set_told() const { is_told_ = true; }
+
+ protected:
+  const Identity& identity() const { return *identity_; }
+  const char* name() const { return title_ + sizeof("shardway:") - 1; }
+
+ private:
+  const char* title_;
+  std::shared_ptr<const Identity> identity_;
+  mutable std::atomic<bool> is_told_{false};
+};
+
+// A collective call: over when it is given back, or run by the group's thread. It keeps its tensors.
+class CallWork : public ToldWork {
+ public:
+  CallWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
+           const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> outputs, uint64_t sequence_number);
 
   void complete(const std::exception_ptr& failure);
 
@@ -31,7 +55,6 @@ class CallWork : public c10d::Work {
  private:
   void settle(c10::ivalue::Future& future);
 
-  const char* title_;
   std::vector<at::Tensor> outputs_;
   uint64_t sequence_number_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -53,12 +76,19 @@ class ManyWorks : public c10d::Work {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
+// What all receives of a group have in common.
+struct Receiving {
+  std::shared_ptr<ShmEngine> engine;
+  std::shared_ptr<Turns> futures;
+  std::shared_ptr<const Identity> identity;
+  std::chrono::milliseconds timeout;
+};
+
 // A message that is awaited. It is taken when somebody asks for it; with a future, by a thread. Whatever
 // becomes of this work, the message that it stands for is never another's.
-class ReceiveWork : public c10d::Work {
+class ReceiveWork : public ToldWork {
  public:
-  ReceiveWork(std::shared_ptr<ShmEngine> engine, std::shared_ptr<Turns> futures, const at::Tensor& tensor,
-              std::optional<int64_t> from, int64_t tag, std::chrono::milliseconds timeout);
+  ReceiveWork(Receiving receiving, const at::Tensor& tensor, std::optional<int64_t> from, int64_t tag);
 
   bool isCompleted() override;
   bool wait(std::chrono::milliseconds timeout) override;
@@ -72,12 +102,12 @@ class ReceiveWork : public c10d::Work {
   template <class Body>
   void settle(Body&& body);
 
-  std::shared_ptr<ShmEngine> engine_;
-  std::shared_ptr<Turns> futures_;
+  shm::Mailbox& mailbox() const { return receiving_.engine->group().mailbox(); }
+
+  Receiving receiving_;
   at::Tensor tensor_;
   Output output_;
   std::shared_ptr<shm::Receipt> receipt_;
-  std::chrono::milliseconds timeout_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

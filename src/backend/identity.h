@@ -1,0 +1,43 @@
+// A group as errors name it.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shardway::backend {
+
+class Identity {
+ public:
+  // `global_ranks` by rank; none: the ranks are the world's.
+  Identity(std::string name, const std::vector<uint64_t>& global_ranks);
+
+  const std::string& name() const { return name_; }
+
+  // The text of an error, and where the group counts otherwise than the world, which global ranks those are
+  // that it names.
+  std::string explained(const std::string& text) const;
+
+  // Runs `body`; its errors are explained.
+  template <class Body>
+  void explain(Body&& body) const {
+    if (global_ranks_.empty()) return body();
+    try {
+      body();
+    } catch (const c10::DistBackendError& error) {
+      TORCH_CHECK_WITH(DistBackendError, false, explained(error.what_without_backtrace()));
+    } catch (const c10::OutOfMemoryError& error) {
+      TORCH_CHECK_WITH(OutOfMemoryError, false, explained(error.what_without_backtrace()));
+    } catch (const c10::ValueError& error) {
+      TORCH_CHECK_VALUE(false, explained(error.what_without_backtrace()));
+    }
+  }
+
+ private:
+  std::string name_;
+  std::vector<uint64_t> global_ranks_;  // none where the numbers are the same
+};
+
+}  // namespace shardway::backend
