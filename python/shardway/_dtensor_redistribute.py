@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, distributed_c10d
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _world
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
@@ -30,7 +29,7 @@ from shardway._C import (
     Topology,
 )
 from shardway._dtensor import layout_of, mesh_of, spec_of
-from shardway._groups import GroupLike
+from shardway._groups import GroupLike, default_group
 
 
 class DTensorHandle:
@@ -176,11 +175,11 @@ def group_of_mesh(device_mesh: DeviceMesh) -> ProcessGroup:
 
 def group_of(ranks: Sequence[int]) -> ProcessGroup:
     """The group that has exactly these ranks. None is made: a ValueError where there is none."""
-    world = _world.default_pg
+    world = default_group()
     if world is not None and world.size() == len(ranks):
         return world
     wanted = sorted(ranks)
-    for group, numbers in _world.pg_group_ranks.items():
+    for group, numbers in distributed_c10d._world.pg_group_ranks.items():
         if len(numbers) == len(wanted) and sorted(numbers) == wanted:
             return group
     raise ValueError(

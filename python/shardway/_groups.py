@@ -6,17 +6,22 @@ from typing import TypeAlias
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import _resolve_process_group
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _world
 
 GroupLike: TypeAlias = ProcessGroup | str | DeviceMesh | tuple[DeviceMesh, int | str] | None
+
+
+def default_group() -> ProcessGroup | None:
+    """The one that torch.distributed has at this moment: not only the group comes and goes, torch's threaded tests
+    replace what holds it."""
+    return distributed_c10d._world.default_pg
 
 
 def resolve_group(group: GroupLike, op: str) -> ProcessGroup | None:
     """The process group, or None when nothing is distributed. A ValueError when this rank is not in it."""
     if group is None:
-        return _world.default_pg
+        return default_group()
     if isinstance(group, ProcessGroup):
         return group
     if isinstance(group, str):
@@ -55,7 +60,7 @@ def _refusal(op: str, problem: str) -> ValueError:
 
 def global_ranks(group: ProcessGroup | None) -> list[int] | None:
     """Those of the group's ranks; None where they are 0, 1, …"""
-    if group is None or group is _world.default_pg:
+    if group is None or group is default_group():
         return None
     return dist.get_process_group_ranks(group)
 

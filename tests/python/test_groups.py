@@ -6,9 +6,13 @@ import sys
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import shardway as sw
+from shardway._dtensor_redistribute import group_of_mesh
+from shardway.compat import mirasol, spear_tts
 from tests.support.cases import each_op
 from tests.support.dense import Draw, assert_same_bits
 from tests.support.programs import run_program
@@ -99,6 +103,41 @@ def test_a_group_made_anew_under_the_same_name_is_not_mistaken_for_the_old_one(r
         check_every_op(Draw(seed + turn), dist.group.WORLD.group_name, rank, size)
         names.add(dist.group.WORLD.group_name)
     assert len(names) == 1
+
+
+class AnotherWorld:
+    """In place of what holds torch's groups, as its threaded tests put it there."""
+
+    def __init__(self, before, default_pg):
+        self._before, self.default_pg = before, default_pg
+
+    def __getattr__(self, name):
+        return getattr(self._before, name)
+
+
+@ranks(3)
+def test_the_default_group_is_what_torch_says_at_the_moment(rank, size, monkeypatch):
+    members = [0, 2]
+    pair = dist.new_group(members)
+    if rank not in members:
+        return
+    mesh = DeviceMesh("cpu", torch.tensor([members]), _init_backend=False)
+    rows = distribute_tensor(torch.arange(4.0), DeviceMesh.from_group(pair, "cpu"), [Shard(0)], src_data_rank=None)
+    monkeypatch.setattr(distributed_c10d, "_world", AnotherWorld(distributed_c10d._world, pair))
+    assert sw.all_reduce(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert sw.broadcast(torch.full((1,), float(rank)), 2).tolist() == [2.0]
+    assert (
+        sw.MeshTensor(None, sw.Layout((2,), torch.float32, sw.Mesh((1,), (2 - rank,)), [sw.Replicate()])).group is pair
+    )
+    assert sw.redistribute(rows, [Replicate()]).to_local().tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert group_of_mesh(mesh) is pair
+    monkeypatch.setattr(distributed_c10d, "_world", AnotherWorld(distributed_c10d._world, None))
+    x = torch.ones(2)
+    assert sw.all_reduce(x) is x
+    assert not mirasol.get_is_distributed()
+    assert spear_tts.all_gather(x, 0, None)[0] is x
+    monkeypatch.undo()
+    assert mirasol.get_is_distributed()
 
 
 DRY_RUN = """
