@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from typing import TypeAlias
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import ProcessGroup, distributed_c10d
@@ -21,7 +25,10 @@ def default_group() -> ProcessGroup | None:
 def resolve_group(group: GroupLike, op: str) -> ProcessGroup | None:
     """The process group, or None when nothing is distributed. A ValueError when this rank is not in it."""
     if group is None:
-        return default_group()
+        found = default_group()
+        if found is None:
+            warn_if_alone(op)
+        return found
     if isinstance(group, ProcessGroup):
         return group
     if isinstance(group, str):
@@ -35,6 +42,32 @@ def resolve_group(group: GroupLike, op: str) -> ProcessGroup | None:
     if group == dist.GroupMember.NON_GROUP_MEMBER:
         raise _refusal(op, "this rank is not in the group")
     raise _refusal(op, f"group={group!r} is no process group, name of one, mesh of one dim, or (mesh, dim)")
+
+
+_has_warned = False
+_OWN_FOLDERS = tuple(os.path.dirname(str(file)) + os.sep for file in (__file__, torch.__file__))
+
+
+def warn_if_alone(op: str) -> None:
+    """Warns, once in a process, of a call that sees one rank where the environment promises more."""
+    global _has_warned
+    ranks = os.environ.get("WORLD_SIZE", "")
+    if _has_warned or not ranks.isdecimal() or int(ranks) < 2:
+        return
+    _has_warned = True
+    problem = f"{op}: WORLD_SIZE={ranks} is set, but torch.distributed is not initialised"
+    effect = "this call, and those after it, see one rank and give their input back"
+    cure = "call torch.distributed.init_process_group first"
+    warnings.warn(f"{problem}: {effect}; {cure}", RuntimeWarning, stacklevel=level_of_caller())
+
+
+def level_of_caller() -> int:
+    """The stacklevel, for a warning of the function that asks, of the first frame that is neither shardway's nor
+    torch's."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _by_name(name: str, op: str) -> ProcessGroup:
@@ -66,6 +99,7 @@ def global_ranks(group: ProcessGroup | None) -> list[int] | None:
 
 
 def group_and_ranks(group: GroupLike, op: str) -> tuple[ProcessGroup | None, list[int] | None]:
-    """The process group and the global ranks of its ranks."""
-    found = resolve_group(group, op)
+    """The process group and the global ranks of its ranks. A MeshTensor may be made where nothing is distributed, to be
+    looked at."""
+    found = default_group() if group is None and op == "MeshTensor" else resolve_group(group, op)
     return found, None if found is None else dist.get_process_group_ranks(found)

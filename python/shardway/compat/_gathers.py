@@ -9,8 +9,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.compiler import is_compiling
 
 import shardway as sw
+from shardway._groups import warn_if_alone
 
 Sizes = Tensor | Sequence[int]
 
@@ -26,6 +28,13 @@ def is_distributed() -> bool:
     if known is None:
         known = _spans_ranks[world] = world.size() > 1
     return known
+
+
+def alone(x: Tensor, op: str) -> tuple[Tensor, None]:
+    """What a lone rank gets where it is no error."""
+    if dist.group.WORLD is None and not is_compiling():
+        warn_if_alone(op)
+    return x, None
 
 
 def long_tensor(sizes: Sizes, device: torch.device) -> Tensor:

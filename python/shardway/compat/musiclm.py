@@ -9,6 +9,7 @@ from shardway.compat._gathers import (
     Sizes,
     all_gather_same_dim,
     all_gather_variable_dim,
+    alone,
     gather,
     is_distributed,
     pad_dim_to,
@@ -43,5 +44,5 @@ class AllGather(nn.Module):
 
     def forward(self, x: Tensor, sizes: Sizes | None = None) -> tuple[Tensor, Tensor | None]:
         if not self.is_distributed:
-            return x, None
+            return alone(x, "AllGather")
         return _gathered(x, self.dim, sizes, self.all_reduce_grads)  # the Function cannot be compiled
