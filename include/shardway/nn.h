@@ -11,13 +11,20 @@
 
 namespace shardway::nn {
 
+// With the group that is meant when a module is called, which may be joined after it was made.
+template <class Options>
+Options at_call(Options options) {
+  options.group = options.group.now();
+  return options;
+}
+
 // all_gather_v. With every rank's size known there is no exchange.
 class AllGatherImpl : public torch::nn::Module {
  public:
   explicit AllGatherImpl(AllGatherOptions options = {}) : options_(std::move(options)) {}
 
   Ragged forward(const at::Tensor& x, std::optional<Sizes> sizes = std::nullopt) {
-    AllGatherOptions options = options_;
+    AllGatherOptions options = at_call(options_);
     if (sizes) options.sizes = std::move(sizes);
     return all_gather_v(x, options);
   }
@@ -32,7 +39,7 @@ class ReduceScatterImpl : public torch::nn::Module {
   explicit ReduceScatterImpl(ReduceScatterOptions options = {}) : options_(std::move(options)) {}
 
   at::Tensor forward(const at::Tensor& x, std::optional<Sizes> sizes = std::nullopt) {
-    ReduceScatterOptions options = options_;
+    ReduceScatterOptions options = at_call(options_);
     if (sizes) options.sizes = std::move(sizes);
     return reduce_scatter_v(x, options);
   }
@@ -48,7 +55,7 @@ class AllToAllImpl : public torch::nn::Module {
 
   Ragged forward(const at::Tensor& x, const Sizes& send_sizes,
                  std::optional<Sizes> recv_sizes = std::nullopt) {
-    AllToAllOptions options = options_;
+    AllToAllOptions options = at_call(options_);
     if (recv_sizes) options.recv_sizes = std::move(recv_sizes);
     return all_to_all_v(x, send_sizes, options);
   }
@@ -62,7 +69,7 @@ class AllReduceImpl : public torch::nn::Module {
  public:
   explicit AllReduceImpl(AllReduceOptions options = {}) : options_(std::move(options)) {}
 
-  at::Tensor forward(const at::Tensor& x) { return all_reduce(x, options_); }
+  at::Tensor forward(const at::Tensor& x) { return all_reduce(x, at_call(options_)); }
 
  private:
   AllReduceOptions options_;
@@ -73,7 +80,7 @@ class BroadcastImpl : public torch::nn::Module {
  public:
   explicit BroadcastImpl(BroadcastOptions options = {}) : options_(std::move(options)) {}
 
-  at::Tensor forward(const at::Tensor& x) { return broadcast(x, options_); }
+  at::Tensor forward(const at::Tensor& x) { return broadcast(x, at_call(options_)); }
 
  private:
   BroadcastOptions options_;
@@ -85,7 +92,7 @@ class GatherImpl : public torch::nn::Module {
   explicit GatherImpl(GatherOptions options = {}) : options_(std::move(options)) {}
 
   Ragged forward(const at::Tensor& x, std::optional<Sizes> sizes = std::nullopt) {
-    GatherOptions options = options_;
+    GatherOptions options = at_call(options_);
     if (sizes) options.sizes = std::move(sizes);
     return gather_v(x, options);
   }
@@ -100,7 +107,7 @@ class ScatterImpl : public torch::nn::Module {
   explicit ScatterImpl(ScatterOptions options = {}) : options_(std::move(options)) {}
 
   at::Tensor forward(const std::optional<at::Tensor>& x, std::optional<Sizes> sizes = std::nullopt) {
-    ScatterOptions options = options_;
+    ScatterOptions options = at_call(options_);
     if (sizes) options.sizes = std::move(sizes);
     return scatter_v(x, options);
   }

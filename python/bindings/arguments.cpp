@@ -85,7 +85,7 @@ Op read_op(const py::handle& value) {
 }
 
 Group read_group(const py::handle& value) {
-  if (value.is_none()) return {};
+  if (value.is_none()) return Group::alone();  // what torch.distributed says, not what C++ has joined
   return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>()};
 }
 
@@ -93,7 +93,7 @@ ReadGroup read_any_group(const py::handle& value, const char* op) {
   const py::object found = py::module_::import("shardway._groups").attr("group_and_ranks")(value, op);
   const py::tuple group_and_ranks = found;
   const py::object group = group_and_ranks[0];
-  if (group.is_none()) return {.object = group, .group = {}};
+  if (group.is_none()) return {.object = group, .group = Group::alone()};
   return {.object = group,
           .group = Group(group.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(),
                          *read_sizes("ranks", group_and_ranks[1]))};

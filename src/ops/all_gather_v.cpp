@@ -55,12 +55,14 @@ Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& op
 
 Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {
   const Recording recording("all_gather_v", x, options.sizes);
+  options.group.check_meant("all_gather_v");
   return start_by_itself<Ragged>("all_gather_v", x, options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_all_gather_v(x, options, progress); });
 }
 
 Ragged all_gather_v(const at::Tensor& x, const AllGatherOptions& options) {
   const Recording recording("all_gather_v", x, options.sizes);
+  options.group.check_meant("all_gather_v");
   return start_all_gather_v(x, options, Progress::by_caller).wait();
 }
 

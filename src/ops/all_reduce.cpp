@@ -42,6 +42,7 @@ Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& 
 
 Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& options) {
   const Recording recording("all_reduce", x);
+  options.group.check_meant("all_reduce");
   return start_on_its_way<at::Tensor>("all_reduce", x, options.group, [=](Progress progress) {
     return start_all_reduce(x, options, progress);
   });
@@ -49,6 +50,7 @@ Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& 
 
 at::Tensor all_reduce(const at::Tensor& x, const AllReduceOptions& options) {
   const Recording recording("all_reduce", x);
+  options.group.check_meant("all_reduce");
   return start_all_reduce(x, options, Progress::by_caller).wait();
 }
 

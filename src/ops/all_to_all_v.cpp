@@ -93,6 +93,7 @@ Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, c
 Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
                                  const AllToAllOptions& options) {
   const Recording recording("all_to_all_v", x, send_sizes);
+  options.group.check_meant("all_to_all_v");
   return start_by_itself<Ragged>(
       "all_to_all_v", x, options.group, options.recv_sizes.has_value(),
       [=](Progress progress) { return start_all_to_all_v(x, send_sizes, options, progress); });
@@ -100,6 +101,7 @@ Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
 
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
   const Recording recording("all_to_all_v", x, send_sizes);
+  options.group.check_meant("all_to_all_v");
   return start_all_to_all_v(x, send_sizes, options, Progress::by_caller).wait();
 }
 

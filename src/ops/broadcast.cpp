@@ -39,6 +39,7 @@ Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& o
 
 Async<at::Tensor> broadcast_async(const at::Tensor& x, const BroadcastOptions& options) {
   const Recording recording("broadcast", x);
+  options.group.check_meant("broadcast");
   return start_on_its_way<at::Tensor>("broadcast", x, options.group, [=](Progress progress) {
     return start_broadcast(x, options, progress);
   });
@@ -46,6 +47,7 @@ Async<at::Tensor> broadcast_async(const at::Tensor& x, const BroadcastOptions& o
 
 at::Tensor broadcast(const at::Tensor& x, const BroadcastOptions& options) {
   const Recording recording("broadcast", x);
+  options.group.check_meant("broadcast");
   return start_broadcast(x, options, Progress::by_caller).wait();
 }
 

@@ -63,6 +63,7 @@ Told hear_from(int64_t src, const at::Tensor& tensor, const std::string& target,
 MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vector<Placement>& placements,
                       const DistributeOptions& options) {
   const Group& group = options.group;
+  group.check_meant("distribute");
   if (options.src) {
     const Told told = hear_from(*options.src, tensor, text_of(mesh, placements), group);
     return redistribute(MeshTensor(told.tensor, told.layout, group),

@@ -51,12 +51,14 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
 
 Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options) {
   const Recording recording("gather_v", x, options.sizes);
+  options.group.check_meant("gather_v");
   return start_by_itself<Ragged>("gather_v", x, options.group, options.sizes.has_value(),
                                  [=](Progress progress) { return start_gather_v(x, options, progress); });
 }
 
 Ragged gather_v(const at::Tensor& x, const GatherOptions& options) {
   const Recording recording("gather_v", x, options.sizes);
+  options.group.check_meant("gather_v");
   return start_gather_v(x, options, Progress::by_caller).wait();
 }
 

@@ -109,7 +109,7 @@ bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) 
 std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input, const at::Tensor& out,
                                   const Group& group) {
   const bool is_own = launch.forward.pattern == Pattern::own;
-  Transport& transport = is_own ? Group().transport() : group.transport();
+  Transport& transport = is_own ? Group::alone().transport() : group.transport();
   const bool in_two = runs_in_two(launch.forward, input, transport);
   // Work on a device makes its way by itself, on the caller's stream; of two routes on a CPU the second has
   // to be started by somebody.

@@ -245,21 +245,25 @@ void fail_list_together(Collective collective, const std::string& problem, const
 
 RaggedList all_gather_v(const Tensors& xs, const AllGatherListOptions& options) {
   const Recording recording("all_gather_v", xs);
+  options.group.check_meant("all_gather_v");
   return start_all_gather_v(xs, options, Progress::by_caller).wait();
 }
 
 Async<RaggedList> all_gather_v_async(const Tensors& xs, const AllGatherListOptions& options) {
   const Recording recording("all_gather_v", xs);
+  options.group.check_meant("all_gather_v");
   return start_all_gather_v(xs, options, Progress::by_itself);
 }
 
 Tensors reduce_scatter_v(const Tensors& xs, const ReduceScatterListOptions& options) {
   const Recording recording("reduce_scatter_v", xs);
+  options.group.check_meant("reduce_scatter_v");
   return start_reduce_scatter_v(xs, options, Progress::by_caller).wait();
 }
 
 Async<Tensors> reduce_scatter_v_async(const Tensors& xs, const ReduceScatterListOptions& options) {
   const Recording recording("reduce_scatter_v", xs);
+  options.group.check_meant("reduce_scatter_v");
   return start_reduce_scatter_v(xs, options, Progress::by_itself);
 }
 

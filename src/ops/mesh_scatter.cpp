@@ -251,6 +251,7 @@ c10::intrusive_ptr<c10d::Work> mesh_scatter(const at::Tensor& output,
                                             const MeshOptions& options) {
   if (output.defined() && output.is_meta()) return nullptr;
   const Recording recording("mesh_scatter", output);
+  options.group.check_meant("mesh_scatter");
   return run(c10d::OpType::SCATTER, output, options, [=] { scatter(output, scatter_list, mesh, options); });
 }
 
@@ -258,6 +259,7 @@ c10::intrusive_ptr<c10d::Work> mesh_broadcast(const at::Tensor& tensor, const Me
                                               const MeshOptions& options) {
   if (tensor.defined() && tensor.is_meta()) return nullptr;
   const Recording recording("mesh_broadcast", tensor);
+  options.group.check_meant("mesh_broadcast");
   return run(c10d::OpType::BROADCAST, tensor, options, [=] { broadcast(tensor, mesh, options); });
 }
 

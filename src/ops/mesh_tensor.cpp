@@ -46,6 +46,7 @@ MeshTensor::MeshTensor(at::Tensor local, const Layout& layout, const Group& grou
     : local_(std::move(local)),
       layout_(std::make_shared<const Layout>(layout)),
       place_(std::make_shared<const Place>(group)) {
+  group.check_meant("MeshTensor");
   require_fit(local_, *layout_, *place_);
   anchor_ = local_;
 }

@@ -11,7 +11,7 @@ struct MeshTensor::Place {
   GroupRanks ranks;
 
   explicit Place(const Group& g) : group(g), ranks(g.global_ranks()) {}
-  explicit Place(int64_t number) : ranks({number}) {}  // without a group
+  explicit Place(int64_t number) : group(Group::alone()), ranks({number}) {}
 
   int64_t number() const { return ranks.number_of(group.rank()); }
 };

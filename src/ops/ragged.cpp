@@ -78,6 +78,7 @@ Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes) {
 
 Sizes gather_sizes(const at::Tensor& x, const GatherSizesOptions& options) {
   const Recording recording("gather_sizes", x);
+  options.group.check_meant("gather_sizes");
   return agreed_sizes(x, options);
 }
 
@@ -91,6 +92,7 @@ Sizes agreed_sizes(const at::Tensor& x, const GatherSizesOptions& options) {
 }
 
 Ragged split_by_rank(const std::vector<at::Tensor>& parts, const Group& group) {
+  group.check_meant("split_by_rank");
   if (static_cast<int64_t>(parts.size()) != group.size()) {
     raise("split_by_rank",
           c10::str("there are ", parts.size(), " parts for ", group.size(),

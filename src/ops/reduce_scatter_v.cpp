@@ -46,6 +46,7 @@ Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatte
 
 Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {
   const Recording recording("reduce_scatter_v", x, options.sizes);
+  options.group.check_meant("reduce_scatter_v");
   return start_by_itself<at::Tensor>(
       "reduce_scatter_v", x, options.group, options.sizes.has_value(),
       [=](Progress progress) { return start_reduce_scatter_v(x, options, progress); });
@@ -53,6 +54,7 @@ Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatte
 
 at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options) {
   const Recording recording("reduce_scatter_v", x, options.sizes);
+  options.group.check_meant("reduce_scatter_v");
   return start_reduce_scatter_v(x, options, Progress::by_caller).wait();
 }
 

@@ -71,6 +71,7 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
 
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
   const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
+  options.group.check_meant("scatter_v");
   return start_by_itself<at::Tensor>(
       "scatter_v", x.value_or(at::Tensor()), options.group, /*sizes_known=*/false,
       [=](Progress progress) { return start_scatter_v(x, options, progress); });
@@ -78,6 +79,7 @@ Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const Scat
 
 at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
   const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
+  options.group.check_meant("scatter_v");
   return start_scatter_v(x, options, Progress::by_caller).wait();
 }
 

@@ -99,6 +99,7 @@ at::Tensor moved(const at::Tensor& input, const Request& request, const Agreemen
 at::Tensor shard_dim_alltoall(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim,
                               const Mesh& mesh, int64_t mesh_dim, const Group& group) {
   const Recording recording(name_of(kOp), input);
+  group.check_meant(name_of(kOp));
   Request request{.gather_dim = gather_dim, .shard_dim = shard_dim};
   Call call{.collective = kOp, .wanted = Wanted::parts};
   call.problem = problem_in([&] { read_request(input, mesh, mesh_dim, group, request); });

@@ -121,7 +121,7 @@ std::optional<RouteCall> Walker::next_leg() {
       out_ = warm_empty(stage.output_shape, held_.options());
       landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
       if (stage.route.pattern != Pattern::own) return RouteCall{&stage.route, held_, landing_};
-      Group().transport().start(stage.route, held_, landing_, {})->finish();
+      Group::alone().transport().start(stage.route, held_, landing_, {})->finish();
     }
     if (stage.collection && !std::exchange(is_collected_, true))
       return RouteCall{&*stage.collection, landing_, out_};

@@ -2,11 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "transport/host.h"
+#include "transport/joined.h"
 #include "transport/mail_transfer.h"
 
 namespace shardway {
@@ -26,11 +28,40 @@ class LoneTransport : public Transport {
   }
 };
 
+// What WORLD_SIZE says; 1 where it says nothing.
+int64_t promised_ranks() {
+  const char* text = std::getenv("WORLD_SIZE");  // NOLINT(concurrency-mt-unsafe): read, never set here
+  return text == nullptr ? 1 : std::strtoll(text, nullptr, 10);
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): transports with a thread keep it
 std::unique_ptr<Posted> Transport::post(std::function<void()>) {
   TORCH_INTERNAL_ASSERT(false, "a call was posted to a transport without a thread");
+}
+
+Group::Group() {
+  std::vector<std::shared_ptr<Transport>> worlds = joined_worlds();
+  if (worlds.size() == 1) {
+    *this = Group(std::move(worlds.front()));
+  } else {
+    doubt_ = worlds.empty() ? Doubt::nothing_joined : Doubt::several_joined;
+  }
+}
+
+Group Group::alone() { return Group(std::shared_ptr<Transport>()); }
+
+void Group::tell_doubt(const char* op) const {
+  TORCH_CHECK_VALUE(
+      doubt_ != Doubt::several_joined, op,
+      ": no group is given, and this program has joined several worlds: say which one is meant, as "
+      "in {.group = world}");
+  if (promised_ranks() < 2) return;
+  TORCH_WARN_ONCE(
+      op, ": WORLD_SIZE=", promised_ranks(),
+      " is set, but no group is given and none was joined: this call, and those after it, see one rank "
+      "and give their input back; call shardway::join first and keep what it gives, or pass a group");
 }
 
 Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> process_group)

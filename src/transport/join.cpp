@@ -4,6 +4,7 @@
 #include "shardway/group.h"
 #include "shm/world.h"
 #include "transport/exchange.h"
+#include "transport/joined.h"
 #include "transport/shm.h"
 
 namespace shardway {
@@ -29,10 +30,13 @@ Group join(const JoinOptions& options) {
   shm::Joined joined = translated([&] { return shm::join_world(options); });
   TORCH_CHECK_VALUE(joined.group, "join: the ranks share no memory: ", joined.why_not,
                     "; make a Group of a c10d process group instead");
-  return Group(make_shm_transport(std::move(joined.group)));
+  std::shared_ptr<Transport> world = make_shm_transport(std::move(joined.group));
+  remember_joined(world);
+  return Group(std::move(world));
 }
 
 Group Group::split(int64_t color, int64_t key) const {
+  check_meant("split");
   const auto exchange = [this](std::span<const std::byte> mine) { return exchanged(transport(), mine); };
   const shm::Whole whole{
       .rank = rank_, .size = size_, .exchange = exchange, .timeout = transport().timeout()};

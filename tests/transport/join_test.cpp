@@ -1,5 +1,6 @@
 // Groups of C++ programs: joined by an exchange or by the environment, and split.
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,6 +8,8 @@
 
 #include "rank_runner.h"
 #include "shardway/collectives.h"
+#include "shardway/mesh_tensor.h"
+#include "shardway/nn.h"
 
 namespace shardway::testing {
 namespace {
@@ -84,21 +87,80 @@ TEST_P(Joins, ANegativeColorIsAnErrorOnEveryRank) {
   EXPECT_EQ(run_unjoined(n, body), Endings(static_cast<size_t>(n)));
 }
 
+TEST_P(Joins, ACallThatSaysNoGroupMeansTheJoinedWorld) {
+  const int64_t n = GetParam();
+  const auto body = [n](int64_t rank, const shm::Exchange& exchange) {
+    nn::AllReduce module;  // made before
+    const auto sum = [](const at::Tensor& result) { return result.item<int64_t>(); };
+    const at::Tensor one = at::ones({}, at::kLong);
+    {
+      const Group world = join({.rank = rank, .size = n, .exchange = exchange});
+      require(sum(all_reduce(one)) == n && sum(module(one)) == n, "another sum");
+      require(sum(all_reduce(one, {.group = Group::alone()})) == 1, "this rank was not alone");
+      require(gather_sizes(one.expand({rank})) == counted(n), "other sizes");
+      const MeshTensor rows(at::ones({1}), Layout({n}, DType::f32, Mesh({n}), {shard(0)}));
+      require(rows.full().numel() == n, "another tensor");
+      const Group again = join({.rank = rank, .size = n, .exchange = exchange});
+      const std::string found = message_of<c10::ValueError>([&] { all_reduce(one); });
+      require(found ==
+                  "all_reduce: no group is given, and this program has joined several worlds: say which one "
+                  "is meant, as in {.group = world}",
+              found);
+      require(
+          message_of<c10::ValueError>([&] { all_gather_v_async(one); }).starts_with("all_gather_v: no group"),
+          "an async call is not refused");
+      require(message_of<c10::ValueError>([&] { Group().split(0); }).starts_with("split: no group"),
+              "a split is not refused");
+      require(sum(all_reduce(one, {.group = again})) == n, "another sum of one of the worlds");
+    }
+    require(sum(all_reduce(one)) == 1 && sum(module(one)) == 1, "the worlds are gone");
+  };
+  EXPECT_EQ(run_unjoined(n, body), Endings(static_cast<size_t>(n)));
+}
+
 INSTANTIATE_TEST_SUITE_P(, Joins, ::testing::Values(1, 2, 3, 4),
                          [](const auto& info) { return text(info.param) + "ranks"; });
 
 TEST(Join, MistakesAndMissingRanksAreTorchsErrors) {
-  EXPECT_EQ(message_of<c10::ValueError>([] { join({.rank = 0, .size = 2}); }),
+  EXPECT_EQ(message_of<c10::ValueError>([] { return join({.rank = 0, .size = 2}); }),
             "join: rank, size and exchange go together, and only some of them are given");
   const auto body = [](int64_t, const shm::Exchange&) {
     setenv("SHARDWAY_JOB", text(getpid()).c_str(), 1);
     setenv("RANK", "1", 1);
     setenv("WORLD_SIZE", "2", 1);
     const std::string found =
-        message_of<c10::DistBackendError>([] { join({.timeout = std::chrono::milliseconds(50)}); });
+        message_of<c10::DistBackendError>([] { return join({.timeout = std::chrono::milliseconds(50)}); });
     require(found ==
                 "rank 0 could not be reached: no such rank of this job joined on this host (shardway launch)",
             found);
+  };
+  EXPECT_EQ(run_unjoined(1, body), Endings(1));
+}
+
+// What torch would have printed.
+class Warnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+  std::vector<std::string> texts;
+};
+
+TEST(Join, ACallOfAProgramThatHasNotJoinedWarnsOnce) {
+  const auto body = [](int64_t, const shm::Exchange&) {
+    Warnings warnings;
+    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+    const at::Tensor x = at::ones({2});
+    unsetenv("WORLD_SIZE");
+    all_reduce(x);
+    setenv("WORLD_SIZE", "1", 1);
+    all_reduce(x);
+    setenv("WORLD_SIZE", "4", 1);
+    all_reduce(x, {.group = Group::alone()});
+    require(warnings.texts.empty(), "a lone rank is warned");
+    require(all_gather_v(x).tensor.is_same(x), "the input does not come back");
+    all_reduce(x);
+    require(warnings.texts.size() == 1, text(static_cast<int64_t>(warnings.texts.size())) + " warnings");
+    require(warnings.texts[0].starts_with("all_gather_v: WORLD_SIZE=4 is set, but no group is given"),
+            warnings.texts[0]);
   };
   EXPECT_EQ(run_unjoined(1, body), Endings(1));
 }
