@@ -27,7 +27,23 @@ Sizes read_size_tensor(const char* name, const at::Tensor& sizes) {
   return {longs.const_data_ptr<int64_t>(), longs.const_data_ptr<int64_t>() + longs.numel()};
 }
 
+bool is_device_mesh(const py::handle& value) {
+  return py::isinstance(value, py::module_::import("torch.distributed.device_mesh").attr("DeviceMesh"));
+}
+
+bool names_group(const py::handle& value) {
+  if (py::isinstance<py::tuple>(value)) {
+    const auto items = py::reinterpret_borrow<py::tuple>(value);
+    return items.size() == 2 && is_device_mesh(items[0]);
+  }
+  return py::isinstance<py::str>(value) || py::isinstance<c10d::ProcessGroup>(value) || is_device_mesh(value);
+}
+
 }  // namespace
+
+std::string hint_at_group(const py::handle& value) {
+  return names_group(value) ? ": did you mean group=?" : "";
+}
 
 at::Tensor read_tensor(const char* name, const py::handle& value) {
   if (!THPVariable_Check(value.ptr()))
@@ -42,8 +58,11 @@ std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handl
 
 int64_t read_integer(const char* name, const py::handle& value) {
   const std::optional<int64_t> number = integer_in(value);
-  if (!number) throw BadArgument(c10::str(name, "=", text_of(value), " is no integer of 64 bits"));
-  return *number;
+  if (number) return *number;
+  const std::string hint = hint_at_group(value);
+  if (!hint.empty() && !py::isinstance<py::str>(value))
+    throw BadArgument(c10::str(name, " is a ", type_name(value), ", no integer", hint));
+  throw BadArgument(c10::str(name, "=", text_of(value), " is no integer of 64 bits", hint));
 }
 
 std::optional<int64_t> read_optional_integer(const char* name, const py::handle& value) {
@@ -57,15 +76,17 @@ std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   const bool is_list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
   if (!is_list && THPVariable_Check(value.ptr()))
     return read_size_tensor(name, THPVariable_Unpack(value.ptr()));
-  if (!py::isinstance<py::sequence>(value) || py::isinstance<py::str>(value)) {
-    throw BadArgument(
-        c10::str(name, " is a ", type_name(value), ", not a sequence of integers or a LongTensor"));
+  // A DeviceMesh can be indexed, as a sequence can.
+  if (!py::isinstance<py::sequence>(value) || (!is_list && names_group(value))) {
+    throw BadArgument(c10::str(name, " is a ", type_name(value),
+                               ", not a sequence of integers or a LongTensor", hint_at_group(value)));
   }
   Sizes sizes;
   for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value)) {
     const std::optional<int64_t> size = integer_in(item);
     if (!size) {
-      throw BadArgument(c10::str(name, "[", sizes.size(), "]=", text_of(item), " is no integer of 64 bits"));
+      throw BadArgument(c10::str(name, "[", sizes.size(), "]=", text_of(item), " is no integer of 64 bits",
+                                 hint_at_group(value)));
     }
     sizes.push_back(*size);
   }

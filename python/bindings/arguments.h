@@ -22,6 +22,9 @@ std::optional<Sizes> read_sizes(const char* name,
 Grad read_grad(const py::handle& value);
 Op read_op(const py::handle& value);
 
+// For the end of a message: a question, where the value would be a group and not what was asked for.
+std::string hint_at_group(const py::handle& value);
+
 // None is no group.
 Group read_group(const py::handle& value);
 

@@ -20,8 +20,10 @@ std::vector<at::Tensor> read_tensors(const py::handle& xs) {
 
 std::optional<std::vector<Sizes>> read_size_lists(const py::handle& value) {
   if (value.is_none()) return std::nullopt;
-  if (!py::isinstance<py::sequence>(value))
-    throw BadArgument("sizes is no list with the sizes of each tensor");
+  const bool is_list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
+  const std::string hint = is_list ? "" : hint_at_group(value);
+  if (!py::isinstance<py::sequence>(value) || !hint.empty())
+    throw BadArgument("sizes is no list with the sizes of each tensor" + hint);
   std::vector<Sizes> lists;
   for (const py::handle& sizes : py::reinterpret_borrow<py::sequence>(value)) {
     const std::string name = c10::str("sizes[", lists.size(), "]");

@@ -168,6 +168,8 @@ Layout read_target(const Layout& from, const py::handle& placements, const py::h
     if (!mesh.is_none()) throw BadArgument("mesh is given, but placements is a Layout, which has its own");
     return placements.cast<Layout>();
   }
+  if (py::isinstance<Mesh>(placements) || py::hasattr(placements, "mesh_dim_names"))
+    throw BadArgument("placements is a " + type_name(placements) + ": did you mean mesh=?");
   return from.with(mesh.is_none() ? from.mesh() : read_mesh(mesh), read_placements(placements, from.ndim()));
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 import shardway as sw
 from tests.support.dense import Draw, assert_same_bits
@@ -333,3 +334,33 @@ def test_mistakes_are_refused_without_a_group_too(mistake):
     call, pattern = BAD_WITHOUT_A_GROUP[mistake]
     with pytest.raises(ValueError, match=pattern):
         call()
+
+
+@ranks(2)
+def test_a_group_in_the_place_of_something_else_is_asked_about(rank, size):
+    mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("dp",))
+    x = good()
+    for group, shown in (
+        (dist.group.WORLD, "is a ProcessGroup"),
+        (mesh, "is a DeviceMesh"),
+        ((mesh, "dp"), "is a tuple"),
+        ("dp", "='dp' is no integer of 64 bits"),
+    ):
+        for op, place, call in (
+            ("all_gather_v", "dim", lambda g: sw.all_gather_v(x, g)),
+            ("all_gather_v", "dim", lambda g: sw.all_gather_v([x], g)),
+            ("gather_sizes", "dim", lambda g: sw.gather_sizes(x, g)),
+            ("broadcast", "src", lambda g: sw.broadcast(x, g)),
+            ("gather_v", "dst", lambda g: sw.gather_v(x, g)),
+            ("scatter_v", "src", lambda g: sw.scatter_v(x, g)),
+            ("all_to_all_v", "send_sizes", lambda g: sw.all_to_all_v(x, g)),
+            ("reduce_scatter_v", "sizes", lambda g: sw.reduce_scatter_v(x, g)),
+            ("reduce_scatter_v", "sizes", lambda g: sw.reduce_scatter_v([x], g)),
+        ):
+            message = message_of(lambda: call(group))  # noqa: B023
+            assert message.startswith(f"{op}: {place}"), message
+            assert message.endswith(": did you mean group=? (rank 0)"), message
+            if not place.endswith("sizes"):
+                assert shown in message
+    assert_says(message_of(lambda: sw.all_gather_v(x, 1.5)), [r"dim=1\.5 is no integer of 64 bits \(rank 0\)$"], "1.5")
+    assert_usable(rank, size)
