@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, _api, _dispatch, _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor.experimental import _tp_transform
-from torch.utils._debug_mode import get_active_debug_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from shardway import _C
 from shardway._C import Layout, MeshTensor
@@ -79,6 +79,8 @@ def _redistribute_local_tensor(
     if not _is_wanted_here():
         return _theirs(local_tensor, current_spec, target_spec, **options)
     try:
+        if options.get("async_op"):
+            raise _LeftToTorch("async_op=True")
         _check_has_data(local_tensor)
         source, target = _layouts_of(current_spec, target_spec)
         group = _group_of(current_spec.mesh)
@@ -105,11 +107,12 @@ class _Shortcut:
 
 
 def _is_plain(
-    dtensor: DTensor, mesh: DeviceMesh, placements: tuple[Placement, ...], _async_op: bool, dtypes: dict[str, Any]
+    dtensor: DTensor, mesh: DeviceMesh, placements: tuple[Placement, ...], async_op: bool, dtypes: dict[str, Any]
 ) -> bool:
     """Whether nothing but a move is asked for."""
     return (
-        mesh is dtensor._spec.mesh
+        not async_op
+        and mesh is dtensor._spec.mesh
         and placements != dtensor._spec.placements
         and dtypes["op_dtype"] == dtypes["out_dtype"] == dtensor._local_tensor.dtype
         and not (dtensor.requires_grad and (torch.is_grad_enabled() or torch.is_inference_mode_enabled()))
@@ -141,8 +144,8 @@ class _LeftToTorch(Exception):
 def _check_has_data(local: Tensor) -> None:
     if _are_we_tracing():
         raise _LeftToTorch("it is traced")
-    if get_active_debug_mode() is not None:
-        raise _LeftToTorch("DebugMode watches")
+    if torch._C._len_torch_dispatch_stack():
+        raise _LeftToTorch(f"{type(_get_current_dispatch_mode()).__name__} is to see the operators")
     if type(local) not in (Tensor, torch.nn.Parameter, AsyncCollectiveTensor):
         raise _LeftToTorch(f"the local part is a {type(local).__name__}")
     if local.is_meta:
@@ -189,9 +192,12 @@ def _read_layouts(before: DTensorSpec, after: DTensorSpec) -> tuple[Layout, Layo
 
 def _group_of(mesh: DeviceMesh) -> ProcessGroup:
     try:
-        return group_of_mesh(mesh)
+        group = group_of_mesh(mesh)
     except ValueError:
         raise _LeftToTorch("no process group has exactly the ranks of the mesh") from None
+    if type(group) is not ProcessGroup:  # one that is written in Python, as torch's threaded one: it has no engine
+        raise _LeftToTorch(f"the group of the mesh is a {type(group).__name__}")
+    return group
 
 
 def _moved(local: Tensor, source: Layout, target: Layout, group: ProcessGroup) -> Tensor:

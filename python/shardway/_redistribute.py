@@ -187,9 +187,10 @@ def use_for_dtensor() -> Iterator[None]:
 
     That is `DTensor.redistribute` and `full_tensor`, those that matmuls and parallel modules need, and the backward
     of `from_local`. How DTensor chooses its shardings is torch's as before. `stats()["dtensor"]` counts what was
-    moved and, by reason, what was left to torch: traced code, placements that are no boxes, addends to be made,
-    meshes whose ranks no process group has. Blocks may be nested, and those of other threads do not matter; every
-    rank of a mesh is in a block or none is.
+    moved and, by reason, what was left to torch: traced code, `async_op=True`, whatever an active TorchDispatchMode
+    is to see, placements that are no boxes, addends to be made, meshes whose ranks no process group has or whose group
+    is written in Python. Blocks may be nested, and those of other threads do not matter; every rank of a mesh is in a
+    block, and in such a mode, or none is.
     """
     from shardway._dtensor_engine import close_block, open_block
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -23,8 +26,12 @@ from torch.distributed.tensor import (
     distribute_tensor,
 )
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.experimental import _tp_transform
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.utils._debug_mode import DebugMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import shardway as sw
 from tests.support.dense import assert_close
@@ -257,6 +264,130 @@ def test_a_mesh_that_no_group_has_is_left_to_torch(rank, size):
     with sw.use_for_dtensor():
         assert torch.equal(source.full_tensor(), whole)
     assert left_to_torch() == {"no process group has exactly the ranks of the mesh": 1}
+
+
+@ranks(2)
+def test_an_asynchronous_redistribute_is_left_to_torch_and_waits_for_nobody(rank, size):
+    mesh = grid(size)
+    source = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)], src_data_rank=None)
+    weight = source.detach().requires_grad_()
+    with sw.use_for_dtensor():
+        for x in (source, weight):
+            dist.barrier()
+            time.sleep(rank)
+            start = time.monotonic()
+            result = x.redistribute(mesh, [Replicate()], async_op=True)
+            assert time.monotonic() - start < 0.5
+            assert torch.equal(result.to_local(), torch.arange(4.0))
+    assert left_to_torch() == {"async_op=True": 2}
+
+
+class Listener(TorchDispatchMode):
+    """Hears which collectives run."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        if "c10d" in str(operator):
+            self.heard.append(str(operator))
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [CommDebugMode, Listener, FlopCounterMode, DebugMode])
+@ranks(2)
+def test_a_dispatch_mode_sees_what_it_would_without_the_block(rank, size, mode):
+    mesh = grid(size)
+    rows = distribute_tensor(torch.arange(8.0).view(4, 2), mesh, [Shard(0)], src_data_rank=None)
+    columns = rows.redistribute(mesh, [Shard(1)])
+
+    def seen():
+        weight = columns.detach().requires_grad_()
+        mode_ = mode(display=False) if mode is FlopCounterMode else mode()
+        with mode_:
+            rows.redistribute(mesh, [Shard(1)])
+            (rows.t() @ weight).redistribute(mesh, [Replicate()]).to_local().sum().backward()
+        if mode is CommDebugMode:
+            assert mode_.get_total_counts() > 0
+            return mode_.get_comm_counts()
+        if mode is Listener:
+            assert mode_.heard
+            return mode_.heard
+        return mode_.get_total_flops() if mode is FlopCounterMode else mode_.debug_string()
+
+    before = counts()
+    theirs, ours = both_ways(seen)
+    assert ours == theirs
+    passes_dtensors_by = mode is not FlopCounterMode  # that one sees a DTensor's matmul, and nothing within it
+    assert (counts()[0] == before[0]) == passes_dtensors_by
+    (reason,) = left_to_torch()
+    assert reason.removeprefix("_") == f"{mode.__name__} is to see the operators"
+
+
+def run_alone(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+LOCAL_TENSORS = """
+import torch, torch.distributed as dist
+from torch.distributed._local_tensor import LocalTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import shardway as sw
+
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+with LocalTensorMode(4), sw.use_for_dtensor():
+    mesh = init_device_mesh("cpu", (2, 2))
+    whole = torch.arange(15.0).view(5, 3)
+    d = distribute_tensor(whole, mesh, [Shard(0), Shard(1)])
+    for rank, local in d.redistribute(mesh, [Replicate(), Shard(0)]).to_local()._local_tensors.items():
+        print(rank, local.tolist() == whole.chunk(2)[rank % 2].tolist())
+print(sw.stats()["dtensor"])
+"""
+
+
+def test_ranks_that_one_process_plays_are_left_to_torch():
+    *rows, counted = run_alone(LOCAL_TENSORS)
+    assert rows == [f"{rank} True" for rank in range(4)]
+    assert "'moved': 0" in counted and "LocalTensorMode is to see the operators" in counted
+
+
+THREADED = """
+import threading, torch, torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.testing._internal.distributed.multi_threaded_pg import _install_threaded_pg
+import shardway as sw
+
+torch._C._distributed_c10d._set_thread_isolation_mode(True)
+_install_threaded_pg()
+store = dist.HashStore()
+sums = {}
+
+def run(rank):
+    dist.init_process_group("threaded", rank=rank, world_size=2, store=store)
+    mesh = DeviceMesh("cpu", [0, 1])
+    d = distribute_tensor(torch.arange(6.0).view(3, 2), mesh, [Shard(0)], src_data_rank=None)
+    with sw.use_for_dtensor():
+        sums[rank] = d.redistribute(mesh, [Replicate()]).to_local().sum().item()
+
+threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join(20)
+print(sums[0], sums[1], sw.stats()["dtensor"])
+"""
+
+
+def test_a_mesh_whose_group_is_written_in_python_is_left_to_torch():
+    (line,) = run_alone(THREADED)
+    assert line.startswith("15.0 15.0 ") and "'moved': 0" in line
+    assert "the group of the mesh is a ProcessLocalGroup" in line
 
 
 def is_patched():
