@@ -70,6 +70,13 @@ std::optional<int64_t> read_optional_integer(const char* name, const py::handle&
   return read_integer(name, value);
 }
 
+bool read_flag(const char* name, const py::handle& value) {
+  const int truth = PyObject_IsTrue(value.ptr());
+  if (truth >= 0) return truth == 1;
+  PyErr_Clear();
+  throw BadArgument(c10::str(name, " is a ", type_name(value), ", which is neither true nor false"));
+}
+
 std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   if (value.is_none()) return std::nullopt;
   // Asking whether something else is a tensor is slow.

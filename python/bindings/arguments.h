@@ -7,16 +7,30 @@
 #include <optional>
 #include <string>
 
+#include "ops/arguments.h"
 #include "shardway/collectives.h"
 
 namespace shardway::python {
 
 namespace py = pybind11;
 
+// As problem_in, of code that may also ask Python.
+template <class Read>
+std::string problem_reading(Read&& read) {
+  try {
+    return problem_in(read);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    const std::string text = py::str(error.value()).cast<std::string>();
+    return text.empty() ? "an argument raised " + py::str(error.type()).cast<std::string>() : text;
+  }
+}
+
 at::Tensor read_tensor(const char* name, const py::handle& value);
 std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handle& value);
 int64_t read_integer(const char* name, const py::handle& value);
 std::optional<int64_t> read_optional_integer(const char* name, const py::handle& value);
+bool read_flag(const char* name, const py::handle& value);  // whatever is true or false
 std::optional<Sizes> read_sizes(const char* name,
                                 const py::handle& value);  // a sequence or an integer tensor
 Grad read_grad(const py::handle& value);

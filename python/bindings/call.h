@@ -43,8 +43,13 @@ void bind_handle(py::module_& module, const char* name) {
 // Reads the arguments, and makes the call or starts it. An argument that cannot be read is told to the other
 // ranks by `fail`, which throws.
 template <class Read, class Make, class Start, class Fail>
-py::object run(const Group& group, bool async_op, Read&& read, Make&& make, Start&& start, Fail&& fail) {
-  const std::string problem = problem_in([&] { read(group); });
+py::object run(const Group& group, const py::object& async_op, Read&& read, Make&& make, Start&& start,
+               Fail&& fail) {
+  bool is_async = false;
+  const std::string problem = problem_reading([&] {
+    read(group);
+    is_async = read_flag("async_op", async_op);
+  });
   if (!problem.empty()) {
     const py::gil_scoped_release release;
     fail(problem);
@@ -53,7 +58,7 @@ py::object run(const Group& group, bool async_op, Read&& read, Make&& make, Star
     const py::gil_scoped_release release;
     return body();
   };
-  return async_op ? py::cast(without_gil(start)) : as_python(without_gil(make));
+  return is_async ? py::cast(without_gil(start)) : as_python(without_gil(make));
 }
 
 // The same of a call that exchanges a header, unless `sizes_known` says, without touching Python, that it
@@ -61,7 +66,7 @@ py::object run(const Group& group, bool async_op, Read&& read, Make&& make, Star
 template <class Known, class Read, class Make, class Start>
   requires std::predicate<Known, const Group&>
 py::object run(Collective collective, const Group& group, Known&& sizes_known, const at::Tensor& x,
-               bool async_op, Read&& read, Make&& make, Start&& start) {
+               const py::object& async_op, Read&& read, Make&& make, Start&& start) {
   return run(group, async_op, std::forward<Read>(read), std::forward<Make>(make), std::forward<Start>(start),
              [&](const std::string& problem) {
                const bool is_known = named(name_of(collective), [&] { return sizes_known(group); });
@@ -71,7 +76,7 @@ py::object run(Collective collective, const Group& group, Known&& sizes_known, c
 
 template <class Read, class Make, class Start>
 py::object run(Collective collective, const Group& group, bool sizes_known, const at::Tensor& x,
-               bool async_op, Read&& read, Make&& make, Start&& start) {
+               const py::object& async_op, Read&& read, Make&& make, Start&& start) {
   const auto known = [sizes_known](const Group&) { return sizes_known; };
   return run(collective, group, known, x, async_op, std::forward<Read>(read), std::forward<Make>(make),
              std::forward<Start>(start));

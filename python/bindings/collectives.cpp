@@ -16,7 +16,7 @@ namespace {
 
 py::object all_gather_v_of(const py::object& x, const py::object& dim, const py::object& sizes,
                            const py::object& grad, const py::object& out, const py::object& group,
-                           bool async_op) {
+                           const py::object& async_op) {
   at::Tensor tensor;
   AllGatherOptions options;
   return run(
@@ -34,7 +34,7 @@ py::object all_gather_v_of(const py::object& x, const py::object& dim, const py:
 
 py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, const py::object& dim,
                                const py::object& op, const py::object& out, const py::object& group,
-                               bool async_op) {
+                               const py::object& async_op) {
   at::Tensor tensor;
   ReduceScatterOptions options;
   return run(
@@ -52,7 +52,7 @@ py::object reduce_scatter_v_of(const py::object& x, const py::object& sizes, con
 }
 
 py::object all_reduce_of(const py::object& x, const py::object& op, const py::object& grad,
-                         const py::object& out, const py::object& group, bool async_op) {
+                         const py::object& out, const py::object& group, const py::object& async_op) {
   at::Tensor tensor;
   AllReduceOptions options;
   return run(
@@ -68,7 +68,7 @@ py::object all_reduce_of(const py::object& x, const py::object& op, const py::ob
 
 py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, const py::object& dim,
                            const py::object& recv_sizes, const py::object& out, const py::object& group,
-                           bool async_op) {
+                           const py::object& async_op) {
   at::Tensor tensor;
   Sizes send;
   AllToAllOptions options;
@@ -91,7 +91,7 @@ py::object all_to_all_v_of(const py::object& x, const py::object& send_sizes, co
 py::tuple gather_sizes_of(const py::object& x, const py::object& dim, const py::object& group_object) {
   at::Tensor tensor;
   GatherSizesOptions options{.group = read_group(group_object)};
-  const std::string problem = problem_in([&] {
+  const std::string problem = problem_reading([&] {
     tensor = read_tensor("x", x);
     options.dim = read_integer("dim", dim);
   });
@@ -108,7 +108,7 @@ py::tuple gather_sizes_of(const py::object& x, const py::object& dim, const py::
 py::object split_by_rank_of(const py::object& parts, const py::object& group_object) {
   const Group group = read_group(group_object);
   Ragged result;
-  const std::string problem = problem_in([&] {
+  const std::string problem = problem_reading([&] {
     if (THPVariable_Check(parts.ptr())) {
       result = split_by_rank(read_tensor("parts", parts), group);
       return;

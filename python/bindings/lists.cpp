@@ -40,7 +40,7 @@ void check_no_out(const py::handle& out) {
 
 py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py::object& sizes,
                            const py::object& grad, const py::object& out, const py::object& group,
-                           bool async_op) {
+                           const py::object& async_op) {
   std::vector<at::Tensor> tensors;
   AllGatherListOptions options;
   const Group members = read_group(group);
@@ -62,7 +62,7 @@ py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py
 
 py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, const py::object& dim,
                                const py::object& op, const py::object& out, const py::object& group,
-                               bool async_op) {
+                               const py::object& async_op) {
   std::vector<at::Tensor> tensors;
   ReduceScatterListOptions options;
   const Group members = read_group(group);

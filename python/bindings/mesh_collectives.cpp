@@ -31,7 +31,7 @@ std::vector<at::Tensor> read_tensors(const char* name, const py::handle& value) 
 // reported to all ranks.
 template <class Read, class Run>
 auto reading(Collective collective, const Group& group, const Read& read, const Run& run) {
-  const std::string problem = problem_in(read);
+  const std::string problem = problem_reading(read);
   const py::gil_scoped_release release;
   if (!problem.empty()) fail_together(collective, problem, group, /*sizes_known=*/false);
   return run();

@@ -93,15 +93,25 @@ Target read_request(const Layout& from, const py::handle& placements, const py::
   fail_together(Collective::redistribute, problem, group, others_skip, self.tensor.local());
 }
 
+// The same for one that has no tensor to show.
+[[noreturn]] void refuse_in(const py::object& group, const std::string& problem) {
+  const Group waiting = read_any_group(group, "redistribute").group;
+  const py::gil_scoped_release release;
+  const bool others_skip = named("redistribute", [&] { return skips_exchange(at::Tensor(), waiting); });
+  fail_together(Collective::redistribute, problem, waiting, others_skip);
+}
+
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
                            const py::object& topology, const py::object& max_bytes, const py::object& plan,
-                           const py::object& grad_placements, bool async_op) {
+                           const py::object& grad_placements, const py::object& async_op) {
   Target target;
+  bool is_async = false;
   const std::string problem = problem_reading([&] {
     target = read_request(self.tensor.layout(), placements, mesh, topology, max_bytes, plan, grad_placements);
+    is_async = read_flag("async_op", async_op);
   });
   if (!problem.empty()) refuse_for(self, problem);
-  if (async_op) {
+  if (is_async) {
     auto call = [&] {
       const py::gil_scoped_release release;
       return redistribute_async(self.tensor, *target.layout, target.options);
@@ -224,6 +234,7 @@ void bind_mesh_tensor(py::module_& module) {
   module.def("_rebuilt_mesh_tensor", &rebuilt);
   module.def("redistribute", &redistribute_of);
   module.def("refuse_redistribute", &refuse_for);
+  module.def("refuse_redistribute_in", &refuse_in);
   module.def("distribute", &distribute_of);
 }
 

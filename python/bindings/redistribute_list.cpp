@@ -1,9 +1,12 @@
 // Many tensors at once, of shardway/redistribute.h: see python/shardway/_C.pyi.
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+
 #include "arguments.h"
 #include "bindings.h"
 #include "bound_tensor.h"
+#include "ops/arguments.h"
 #include "ops/header.h"
 #include "ops/redistribution.h"
 #include "shardway/redistribute.h"
@@ -61,9 +64,22 @@ Tensors tensors_of(const py::sequence& locals, const py::sequence& layouts, cons
   return tensors;
 }
 
+// The same; where a local does not fit its layout the others are told.
+Tensors tensors_or_refusal(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
+  try {
+    return tensors_of(locals, layouts, group);
+  } catch (const c10::ValueError& error) {
+    std::string problem = error.what_without_backtrace();
+    problem.resize(std::min(problem.rfind(" (rank "), problem.size()));  // which is told with the problem
+    const py::gil_scoped_release release;
+    const bool others_skip = named("redistribute", [&] { return skips_exchange(at::Tensor(), group); });
+    fail_together(Collective::redistribute, problem, group, others_skip);
+  }
+}
+
 py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts, const py::object& group) {
   const ReadGroup read = read_any_group(group, "redistribute");
-  return list_of(tensors_of(locals, layouts, read.group), read.object);
+  return list_of(tensors_or_refusal(locals, layouts, read.group), read.object);
 }
 
 // For a caller that cannot take part: the others compare before they move a list, unless it is on a device.
@@ -95,9 +111,9 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
                                 const py::object& group, const py::sequence& placements,
                                 const py::object& mesh, const py::object& topology,
                                 const py::object& max_bytes) {
-  const ReadGroup members = read_any_group(group, "redistribute");
-  const Tensors results =
-      run_list(read_list(tensors_of(locals, layouts, members.group), placements, mesh, topology, max_bytes));
+  const Group members = read_any_group(group, "redistribute").group;
+  const Tensors results = run_list(
+      read_list(tensors_or_refusal(locals, layouts, members), placements, mesh, topology, max_bytes));
   py::list parts(results.size());
   py::list targets(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
@@ -111,12 +127,15 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
 
 py::object redistribute_list_of(const py::sequence& tensors, const py::sequence& placements,
                                 const py::object& mesh, const py::object& topology,
-                                const py::object& max_bytes, bool async_op) {
+                                const py::object& max_bytes, const py::object& async_op) {
   Tensors given;
   for (const py::handle& tensor : tensors) given.push_back(tensor.cast<const BoundTensor&>().tensor);
   const auto& first = py::object(tensors[0]).cast<const BoundTensor&>();
+  bool is_async = false;
+  const std::string problem = problem_reading([&] { is_async = read_flag("async_op", async_op); });
+  if (!problem.empty()) refuse_list(first.tensor, problem);
   const Read read = read_list(std::move(given), placements, mesh, topology, max_bytes);
-  if (async_op) {
+  if (is_async) {
     auto call = [&] {
       const py::gil_scoped_release release;
       return redistribute_async(read.tensors, read.targets, read.options);

@@ -13,7 +13,7 @@ namespace shardway::python {
 namespace {
 
 py::object broadcast_of(const py::object& x, const py::object& src, const py::object& group_src,
-                        const py::object& group, const py::object& ranks, bool async_op) {
+                        const py::object& group, const py::object& ranks, const py::object& async_op) {
   at::Tensor tensor;
   BroadcastOptions options;
   return run(
@@ -30,7 +30,7 @@ py::object broadcast_of(const py::object& x, const py::object& src, const py::ob
 
 py::object gather_v_of(const py::object& x, const py::object& dst, const py::object& group_dst,
                        const py::object& dim, const py::object& sizes, const py::object& group,
-                       const py::object& ranks, bool async_op) {
+                       const py::object& ranks, const py::object& async_op) {
   at::Tensor tensor;
   GatherOptions options;
   return run(
@@ -48,7 +48,7 @@ py::object gather_v_of(const py::object& x, const py::object& dst, const py::obj
 
 py::object scatter_v_of(const py::object& x, const py::object& src, const py::object& group_src,
                         const py::object& dim, const py::object& sizes, const py::object& group,
-                        const py::object& ranks, bool async_op) {
+                        const py::object& ranks, const py::object& async_op) {
   std::optional<at::Tensor> tensor;
   ScatterOptions options;
   return run(

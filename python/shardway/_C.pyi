@@ -469,6 +469,9 @@ def redistribute_list(
 def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
     """Raises a problem of this rank on every rank of the tensor's group: collective."""
 
+def refuse_redistribute_in(group: GroupLike, problem: str) -> NoReturn:
+    """The same for a rank that has no tensor to show."""
+
 def mesh_tensors(locals: Sequence[Tensor | None], layouts: Sequence[Layout], group: GroupLike) -> list[MeshTensor]:
     """A MeshTensor of each, all in one group."""
 

@@ -261,8 +261,8 @@ def split_by_rank(parts: Sequence[Tensor] | Tensor, *, group: GroupLike = None) 
 
 
 def _is_list(x: object) -> bool:
-    """Whether x is a list of tensors. What is neither that nor a tensor is refused as no tensor."""
-    return isinstance(x, list | tuple) and all(isinstance(item, Tensor) for item in x)
+    """Whether x is meant as a list of tensors. What is neither that nor a tensor is refused as no tensor."""
+    return isinstance(x, list | tuple) and (not x or any(isinstance(item, Tensor) for item in x))
 
 
 _OP_NAMES = ("sum", "avg", "min", "max", "product")

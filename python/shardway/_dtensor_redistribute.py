@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +31,8 @@ from shardway._C import (
     Topology,
 )
 from shardway._dtensor import layout_of, mesh_of, spec_of
-from shardway._groups import GroupLike, default_group
+from shardway._groups import GroupLike, default_group, level_of_caller
+from shardway._redistribute import refuse
 
 
 class DTensorHandle:
@@ -80,11 +83,18 @@ def redistribute_dtensors(
     for i, dtensor in enumerate(dtensors):
         if not isinstance(dtensor, DTensor):
             wanted = "MeshTensors or DTensors, all of one kind"
-            raise ValueError(f"redistribute: t[{i}] is a {type(dtensor).__name__}; a list has {wanted}")
+            refuse(f"t[{i}] is a {type(dtensor).__name__}; a list has {wanted}", dtensors, mesh)
     device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensors[0].device_mesh
-    kinds = _kinds_of(dtensors, targets, mesh)
     meshes = {id(t._spec.mesh): t._spec.mesh for t in dtensors}
-    group = _covering_group(list(meshes.values()), device_mesh)
+    try:
+        kinds = _kinds_of(dtensors, targets, mesh)
+        group = _covering_group(list(meshes.values()), device_mesh)
+    except ValueError as error:
+        refuse(_problem_in(error), dtensors, mesh)
+    try:
+        async_op = bool(async_op)
+    except Exception:
+        refuse(f"async_op is a {type(async_op).__name__}, which is neither true nor false", dtensors, mesh)
     is_inside = {key: _is_inside(of_some) for key, of_some in meshes.items()}
     locals_ = [plain_local(t._local_tensor) if is_inside[id(t._spec.mesh)] else None for t in dtensors]
     sources = [kind.layout for kind in kinds]
@@ -135,9 +145,12 @@ def redistribute_dtensor(
     async_op: bool,
 ) -> DTensor | DTensorHandle:
     if not isinstance(dtensor, DTensor):
-        raise ValueError(f"redistribute: t is a {type(dtensor).__name__}, neither a MeshTensor nor a DTensor")
+        refuse(f"t is a {type(dtensor).__name__}, neither a MeshTensor nor a DTensor", (), mesh)
     device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensor.device_mesh
-    source = _source_of(dtensor, device_mesh)
+    try:
+        source = _source_of(dtensor, device_mesh)
+    except ValueError as error:
+        refuse(_problem_in(error), (dtensor,), mesh)
     problem = _problem_of(dtensor, source.layout, placements, mesh, plan, grad_placements)
     if problem is not None:
         _C.refuse_redistribute(source, problem)
@@ -186,6 +199,33 @@ def group_of(ranks: Sequence[int]) -> ProcessGroup:
         f"redistribute: no process group has exactly the ranks {wanted} of the mesh. Make one on all of them with "
         f"torch.distributed.new_group, or flatten the DeviceMesh"
     )
+
+
+def waiting_group(problem: str, tensors: Sequence[object], mesh: object) -> ProcessGroup | None:
+    """Where the others wait for a rank with a problem; a guess where it shows neither tensor nor DeviceMesh.
+
+    None where nothing is distributed; a ValueError with the problem where the group that is meant is none, which the
+    others see by themselves."""
+    meant = next((t.device_mesh for t in tensors if isinstance(t, DTensor)), mesh)
+    if not isinstance(meant, DeviceMesh):
+        world = default_group()
+        if world is not None and _is_in_a_part_of(world):
+            told = "it is told to the default group; ranks whose tensors have another do not hear of it"
+            warnings.warn(f"redistribute: {problem}: {told}", RuntimeWarning, stacklevel=level_of_caller())
+        return world
+    try:
+        return group_of_mesh(meant)
+    except (ValueError, RuntimeError):
+        raise ValueError(f"redistribute: {problem} (rank {torch.distributed.get_rank()})") from None
+
+
+def _is_in_a_part_of(world: ProcessGroup) -> bool:
+    return any(1 < len(ranks) < world.size() for ranks in distributed_c10d._world.pg_group_ranks.values())
+
+
+def _problem_in(error: ValueError) -> str:
+    """Without op and rank, which are said again."""
+    return re.sub(r"^redistribute: |\s*\(rank \d+\)$", "", str(error))
 
 
 def _source_of(dtensor: DTensor, target: DeviceMesh) -> MeshTensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from torch import Tensor
 
@@ -122,7 +122,8 @@ def redistribute(
     """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
 
     Every rank of the tensor's group calls it. The cheapest plan runs, or the given one; the ranks first compare what
-    they are about to do, and a disagreement or one rank's bad argument is the same ValueError on all of them.
+    they are about to do, and a disagreement or one rank's bad argument is the same ValueError on all of them. A rank
+    that brings no tensor at all tells the group of `mesh`, else the default group.
     `placements` may also be a Layout, which can say an order of shards, or None where a plan is given. With
     `max_bytes` no step needs more on any rank. An unchanged layout gives the tensor itself; otherwise the result
     shares no memory with `t`.
@@ -137,7 +138,7 @@ def redistribute(
         return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
     if isinstance(t, (list, tuple)):
         if plan is not None or grad_placements is not None:
-            raise ValueError("redistribute: plan and grad_placements are for one tensor, but t is a list")
+            refuse("plan and grad_placements are for one tensor, but t is a list", t, mesh)
         return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op)
     from shardway._dtensor_redistribute import redistribute_dtensor
 
@@ -153,16 +154,27 @@ def _redistribute_list(
     async_op: bool,
 ) -> Any:
     if not tensors:
-        raise ValueError("redistribute: t is an empty list")
+        refuse("t is an empty list", tensors, mesh)
     is_for_each = isinstance(placements, Sequence) and any(isinstance(p, (Sequence, Layout)) for p in placements)
     targets = list(placements) if is_for_each else [placements] * len(tensors)
     if len(targets) != len(tensors):
-        raise ValueError(f"redistribute: there are placements for {len(targets)} tensors, but t has {len(tensors)}")
+        refuse(f"there are placements for {len(targets)} tensors, but t has {len(tensors)}", tensors, mesh)
     if all(isinstance(t, MeshTensor) for t in tensors):
         return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op)
     from shardway._dtensor_redistribute import redistribute_dtensors
 
     return redistribute_dtensors(tensors, targets, mesh, topology, max_bytes, async_op)
+
+
+def refuse(problem: str, tensors: Sequence[object], mesh: object) -> NoReturn:
+    """Raises a problem of this rank on every rank that waits for it: on those of the first of `tensors` that is one, of
+    the mesh that was given, or of the default group."""
+    for t in tensors:
+        if isinstance(t, MeshTensor):
+            _C.refuse_redistribute_list(t, problem)
+    from shardway._dtensor_redistribute import waiting_group
+
+    _C.refuse_redistribute_in(waiting_group(problem, tensors, mesh), problem)
 
 
 def distribute(
