@@ -19,7 +19,7 @@ static_assert(kNoteBytes <= kInlineBytes);  // a payload holds either
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 // Why a rank will not take part again, and whose fault that is.
-enum class End : uint8_t { none, left, died, timed_out, failed, aborted, unanswered };
+enum class End : uint8_t { none, left, died, timed_out, failed, aborted, unanswered, interrupted };
 struct Ended {
   End how = End::none;
   int64_t rank = 0;

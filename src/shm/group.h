@@ -63,6 +63,7 @@ class Group {
   // From now on every call of any rank throws PeerLost, those under way too. Any thread may call.
   void leave() { desk_.waiting->end({.how = End::left, .rank = rank()}); }
   void abort() { desk_.waiting->end({.how = End::aborted, .rank = rank()}); }
+  void interrupt() { desk_.waiting->end({.how = End::interrupted, .rank = rank()}); }
   bool is_lost() const { return desk_.waiting->is_lost(); }
 
   std::chrono::milliseconds timeout() const { return desk_.waiting->timeout(); }

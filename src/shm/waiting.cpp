@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "shm/futex.h"
+#include "shm/interrupt.h"
 
 namespace shardway::shm {
 namespace {
@@ -20,6 +21,8 @@ std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
       return "it aborted the group";
     case End::unanswered:
       return "a message that it waited for did not come in time";
+    case End::interrupted:
+      return "it was interrupted";
     default:
       return "its call failed";
   }
@@ -104,6 +107,16 @@ PeerLost Waiting::told(const Ended& about) const {
                                            : "a call of this rank failed, and ended the group");
 }
 
+// What this rank has begun it will not finish: the others are told.
+void Waiting::check_interrupt() {
+  try {
+    shm::check_interrupt();
+  } catch (...) {
+    end({.how = End::interrupted, .rank = rank_});
+    throw;
+  }
+}
+
 PeerLost Waiting::lose(const Ended& ended) {
   end(ended);
   return lost();
@@ -121,11 +134,17 @@ Waiting::Patience::Patience(Waiting& waiting, WaitedFor waited_for, std::chrono:
       nap_(nap),
       timeout_(timeout),
       start_(Clock::now()),
-      last_look_(start_) {}
+      last_look_(start_),
+      last_check_(start_) {}
 
 void Waiting::Patience::give_core_away() { sched_yield(); }
 
 std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
+  // Not in a short wait, to which another look would be dear.
+  if (has_looked_ && now - last_check_ >= kInterruptEvery) {
+    last_check_ = now;
+    waiting_.check_interrupt();
+  }
   last_look_ = now;
   has_looked_ = true;
   if (const auto ended = waiting_.find_end(waited_for_)) return ended;

@@ -170,6 +170,7 @@ class Waiting {
     std::chrono::milliseconds timeout_;
     Clock::time_point start_;
     Clock::time_point last_look_;
+    Clock::time_point last_check_;  // of an interrupt
     bool has_looked_ = false;
   };
 
@@ -200,6 +201,7 @@ class Waiting {
   }
   std::optional<Ended> find_end(const WaitedFor& waited_for) const;
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
+  void check_interrupt();
   PeerLost lose(const Ended& ended);
   PeerLost lost() const;
   // What this rank's calls throw then: of itself, and of a peer that blames it, in other words.
