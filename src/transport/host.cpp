@@ -1,14 +1,19 @@
 #include "transport/host.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ThreadLocalState.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
 
+#include "shm/interrupt.h"
 #include "transport/c10d.h"
 #include "transport/exchange.h"
 #include "transport/param_comms.h"
@@ -31,6 +36,7 @@ Wanted wanted_transport() {
 struct Host {
   std::mutex mutex;
   bool is_decided = false;
+  bool was_interrupted = false;    // while it was decided: who has been told what is not known
   std::shared_ptr<Transport> shm;  // without: c10d alone
   std::shared_ptr<Turns> turns = std::make_shared<Turns>();
 };
@@ -113,6 +119,31 @@ std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
   }
 }
 
+using Bytes = std::vector<std::byte>;
+
+// Every rank's block, by the group's own engine, whose waits nothing can interrupt: so it is a thread of its
+// own that waits, for as long as it takes.
+Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine,
+                      bool& was_interrupted) {
+  std::packaged_task<Bytes()> task(
+      [engine, block = Bytes(mine.begin(), mine.end()), state = at::ThreadLocalState()] {
+        const at::ThreadLocalStateGuard guard(state);
+        return exchanged(*engine, block);
+      });
+  std::future<Bytes> result = task.get_future();
+  try {
+    std::thread(std::move(task)).detach();
+  } catch (const std::system_error&) {  // no thread is to be had
+    return exchanged(*engine, mine);
+  }
+  while (result.wait_for(shm::kInterruptEvery) != std::future_status::ready) {
+    was_interrupted = true;
+    shm::check_interrupt();
+    was_interrupted = false;
+  }
+  return result.get();
+}
+
 class HostTransport : public Transport {
  public:
   explicit HostTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
@@ -172,6 +203,8 @@ class HostTransport : public Transport {
     if (Transport* found = found_shm()) return found;
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
+      TORCH_CHECK_WITH(DistBackendError, !host_->was_interrupted,
+                       "the group's first call was interrupted: make another group (rank ", rank_, ")");
       host_->shm = decide();
       host_->is_decided = true;
     }
@@ -208,7 +241,10 @@ std::shared_ptr<Transport> HostTransport::decide() {
   const Wanted wanted = wanted_transport();
   if (size_ == 1 || wanted == Wanted::c10d || is_fake(*group_)) return nullptr;
   if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
-  const auto exchange = [this](std::span<const std::byte> mine) { return exchanged(c10d(), mine); };
+  c10d();
+  const auto exchange = [this](std::span<const std::byte> mine) {
+    return exchanged_aside(c10d_, mine, host_->was_interrupted);
+  };
   shm::Joined joined =
       shm::Group::join({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
   if (joined.group) return make_shm_transport(std::move(joined.group));

@@ -76,10 +76,11 @@ void ShmEngine::run_alone(const Route& route, const at::Tensor& x, const at::Ten
 }
 
 void ShmEngine::in_turn(const std::function<void(shm::Group&)>& call) {
-  turns_.in_turn([&] {
+  const auto run = [&] {
     const std::lock_guard lock(mutex_);
     translated(group_->rank(), [&] { call(*group_); });
-  });
+  };
+  turns_.in_turn(run, [this] { group_->interrupt(); });
 }
 
 std::unique_ptr<Posted> ShmEngine::post(std::function<void()> call) { return turns_.post(std::move(call)); }

@@ -2,11 +2,14 @@
 
 #include <ATen/ThreadLocalState.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
+
+#include "shm/interrupt.h"
 
 namespace shardway {
 namespace {
@@ -29,9 +32,24 @@ class Job : public Posted {
     done_.notify_all();
   }
 
+  // May be interrupted; the call goes on.
   void wait() override {
+    while (!is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
+    check();
+  }
+
+  bool is_done_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return done_.wait_for(lock, time, [this] { return is_done_; });
+  }
+
+  void finish() {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return is_done_; });
+  }
+
+  // Throws what the call threw, which is over.
+  void check() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
@@ -126,12 +144,17 @@ Turns::~Turns() { thread_->stop(); }
 
 bool Turns::is_own_thread() const { return thread_->is_this(); }
 
-void Turns::in_turn(const std::function<void()>& call) {
-  if (thread_->is_busy()) {
-    thread_->add(in_callers_mode(call))->wait();
-  } else {
-    call();
+void Turns::in_turn(const std::function<void()>& call, const std::function<void()>& give_up) {
+  if (!thread_->is_busy()) return call();
+  const std::shared_ptr<Job> job = thread_->add(in_callers_mode(call));
+  try {
+    while (!job->is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
+  } catch (...) {
+    if (give_up) give_up();
+    job->finish();  // it works with what this caller holds
+    throw;
   }
+  job->check();
 }
 
 std::unique_ptr<Posted> Turns::post(std::function<void()> call) {
