@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <sstream>
 
+#include "shm/interrupt.h"
 #include "transport/shm_errors.h"
 
 namespace shardway::backend {
@@ -94,18 +96,25 @@ void CallWork::settle(c10::ivalue::Future& future) {
   }
 }
 
+// May be interrupted; the call goes on.
 bool CallWork::wait(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
+  const auto end = Clock::now() + timeout;
   const auto is_over = [this] { return completed_; };
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, is_over);
-  } else {
-    identity().explain([&] {
-      TORCH_CHECK_WITH(DistBackendError, cv_.wait_for(lock, timeout, is_over), name(),
-                       ": caught collective operation timeout: it did not end within ", timeout.count(),
-                       " ms (rank ", rank_, ")");
-    });
+  const auto may_wait = [&] { return timeout == kNoTimeout || Clock::now() < end; };
+  while (!is_over() && may_wait()) {
+    const auto next_check = Clock::now() + shm::kInterruptEvery;
+    if (cv_.wait_until(lock, timeout == kNoTimeout ? next_check : std::min(next_check, end), is_over)) break;
+    lock.unlock();
+    shm::check_interrupt();
+    lock.lock();
   }
+  identity().explain([&] {
+    TORCH_CHECK_WITH(DistBackendError, is_over(), name(),
+                     ": caught collective operation timeout: it did not end within ", timeout.count(),
+                     " ms (rank ", rank_, ")");
+  });
   set_told();
   if (exception_) std::rethrow_exception(exception_);
   return true;
