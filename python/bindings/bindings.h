@@ -8,6 +8,7 @@ namespace shardway::python {
 void bind_backend(pybind11::module_& module);
 void bind_collective_utils(pybind11::module_& module);
 void bind_collectives(pybind11::module_& module);
+void bind_interrupt();  // adds no name
 void bind_layout(pybind11::module_& module);
 void bind_lists(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);

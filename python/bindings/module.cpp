@@ -15,4 +15,5 @@ PYBIND11_MODULE(_C, module) {
   shardway::python::bind_mesh_tensor(module);
   shardway::python::bind_redistribute_list(module);
   shardway::python::bind_backend(module);
+  shardway::python::bind_interrupt();
 }
