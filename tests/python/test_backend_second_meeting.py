@@ -56,25 +56,26 @@ def wait_for(store: dist.Store, keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make_store", "size", "first"),
+    ("make_store", "size", "first", "attempts"),
     [
-        (file_store, 2, [0]),
-        (file_store, 2, [1]),
-        (file_store, 3, [0, 2]),
-        (file_store, 3, [2, 1]),
-        (tcp_store, 2, [0]),
-        (tcp_store, 3, [0, 2]),
-        (tcp_store, 3, [1]),
+        (file_store, 2, [0], 1),
+        (file_store, 2, [1], 1),
+        (file_store, 2, [0], 3),
+        (file_store, 3, [0, 2], 2),
+        (file_store, 3, [2, 1], 1),
+        (tcp_store, 2, [0], 1),
+        (tcp_store, 3, [0, 2], 2),
+        (tcp_store, 3, [1], 1),
     ],
 )
 def test_after_some_ranks_came_in_vain_all_meet(
-    tmp_path: Path, make_store: Callable[[Path, int], dist.Store], size: int, first: list[int]
+    tmp_path: Path, make_store: Callable[[Path, int], dist.Store], size: int, first: list[int], attempts: int
 ) -> None:
     def body(rank: int, size: int) -> None:
         store = make_store(tmp_path, rank)
         missing = next(peer for peer in range(size) if peer not in first)
         said = f"rank {missing} did not come within the group's timeout of 200 ms"
-        for attempt in range(2):
+        for attempt in range(attempts):
             if rank in first:
                 with pytest.raises(dist.DistBackendError, match=said):
                     join(store, rank, size, MISSED)
@@ -132,7 +133,7 @@ def test_a_job_that_is_started_again_meets_on_the_old_file(tmp_path: Path) -> No
 
         return body
 
-    for ranks in ([0], [2, 1]):
+    for ranks in ([0], [2]):
         run_ranks(len(ranks), start(ranks, MISSED), enter=nothing, timeout_s=20)
     for _ in range(2):
         run_ranks(3, start([0, 1, 2], ENOUGH), enter=nothing, timeout_s=30)
