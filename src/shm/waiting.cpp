@@ -100,11 +100,16 @@ PeerLost Waiting::told(const Ended& about) const {
     if (is_blamed_by && (about.how == End::timed_out || about.how == End::died))
       return {peer, "it gave the group up, since this rank did not come in time"};
   }
-  const bool has_aborted = about.how == End::aborted;
-  const bool has_left = about.how == End::left;
-  return PeerLost::said(rank_, has_aborted ? "this rank aborted the group"
-                               : has_left  ? "this rank left the group"
-                                           : "a call of this rank failed, and ended the group");
+  switch (about.how) {
+    case End::aborted:
+      return PeerLost::said(rank_, "this rank aborted the group");
+    case End::left:
+      return PeerLost::said(rank_, "this rank left the group");
+    case End::interrupted:
+      return PeerLost::said(rank_, "a call of this rank ended the group: it was interrupted");
+    default:
+      return PeerLost::said(rank_, "a call of this rank failed, and ended the group");
+  }
 }
 
 // What this rank has begun it will not finish: the others are told.
