@@ -1,6 +1,7 @@
 #include "transport/host.h"
 
 #include <ATen/ATen.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 
 #include "transport/c10d.h"
 #include "transport/exchange.h"
+#include "transport/home_process.h"
 #include "transport/param_comms.h"
 #include "transport/shm.h"
 
@@ -33,6 +35,7 @@ struct Host {
   bool is_decided = false;
   std::shared_ptr<Transport> shm;  // without: c10d alone
   std::shared_ptr<Turns> turns = std::make_shared<Turns>();
+  HomeProcess home;
 };
 
 // By process group. The weak pointers keep a group's address from being taken by another, not the group.
@@ -41,6 +44,12 @@ class Hosts {
   static Hosts& instance() {
     static auto* hosts = new Hosts;  // never destroyed: groups may outlive the end of main
     return *hosts;
+  }
+
+  Hosts() {
+    // A child finds the table whole, and its lock free.
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] { instance().mutex_.unlock(); });
   }
 
   std::shared_ptr<Host> of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
@@ -163,13 +172,17 @@ class HostTransport : public Transport {
 
  private:
   Transport& c10d() {
-    if (!c10d_) c10d_ = make_c10d_transport(group_, host_->turns);
+    if (!c10d_) {
+      host_->home.check();
+      c10d_ = make_c10d_transport(group_, host_->turns);
+    }
     return *c10d_;
   }
 
   // Null where the ranks share no memory. The first call is collective.
   Transport* shm() {
     if (Transport* found = found_shm()) return found;
+    host_->home.check();
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
       host_->shm = decide();
@@ -218,6 +231,10 @@ std::shared_ptr<Transport> HostTransport::decide() {
 }
 
 }  // namespace
+
+void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  Hosts::instance().of(group)->home.leave();
+}
 
 GroupLabel label_of(const Transport& transport) {
   const auto* host = dynamic_cast<const HostTransport*>(&transport);

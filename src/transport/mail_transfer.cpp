@@ -6,11 +6,13 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "transport/arrivals.h"
 #include "transport/boxes.h"
+#include "transport/home_process.h"
 
 namespace shardway {
 namespace {
@@ -69,17 +71,19 @@ class Janitor {
   }
 
   void adopt(std::deque<std::unique_ptr<Message>> messages) {
-    {
-      const std::lock_guard lock(mutex_);
-      for (auto& message : messages) left_.push_back(std::move(message));
-    }
+    const std::lock_guard lock(mutex_);
+    for (auto& message : messages) left_.push_back(std::move(message));
     came_.notify_one();
+    if (is_at_work_) return;
+    try {
+      std::thread([this] { work(); }).detach();
+      is_at_work_ = true;
+    } catch (const std::system_error&) {  // they stay until a thread can be had
+    }
   }
 
  private:
-  Janitor() {
-    std::thread([this] { work(); }).detach();
-  }
+  Janitor() = default;
 
   void work() {
     for (;;) {
@@ -98,7 +102,14 @@ class Janitor {
   std::mutex mutex_;
   std::condition_variable came_;
   std::deque<std::unique_ptr<Message>> left_;
+  bool is_at_work_ = false;
 };
+
+// Never ended: in a child of fork they are the parent's.
+void abandon(std::deque<std::unique_ptr<Message>>& messages) {
+  for (auto& message : messages) (void)message.release();
+  messages.clear();
+}
 
 class MailTransfer : public Transfer {
  public:
@@ -111,7 +122,8 @@ class MailTransfer : public Transfer {
   }
 
   ~MailTransfer() override {
-    if (in_flight_.empty() && posted_ == order_.size()) return;
+    if (!home_.is_this()) abandon(in_flight_);
+    if (!home_.is_this() || (in_flight_.empty() && posted_ == order_.size())) return;
     try {
       post_all();
     } catch (const std::exception&) {  // the group is broken, and the caller has dropped the call
@@ -120,6 +132,7 @@ class MailTransfer : public Transfer {
   }
 
   void finish() override {
+    home_.check();
     post_all();
     while (!in_flight_.empty()) wait_for_oldest();
     arrivals_.land_received();
@@ -157,6 +170,7 @@ class MailTransfer : public Transfer {
     return packed_;
   }
 
+  HomeProcess home_;
   std::shared_ptr<Mail> mail_;
   at::Tensor x_;
   Arrivals arrivals_;

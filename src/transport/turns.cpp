@@ -6,7 +6,10 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
+
+#include "transport/home_process.h"
 
 namespace shardway {
 namespace {
@@ -30,12 +33,14 @@ class Job : public Posted {
   }
 
   void wait() override {
+    home_.check();
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return is_done_; });
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
+  HomeProcess home_;
   std::function<void()> call_;
   std::mutex mutex_;
   std::condition_variable done_;
@@ -65,13 +70,17 @@ std::function<void()> in_callers_mode(std::function<void()> call) {
 // what it needs itself, so that the end of the owner does not wait for it.
 class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
  public:
+  void check_process() const { home_.check(); }
+
   // Whether calls of this thread have to wait for their turn.
   bool is_busy() {
+    home_.check();
     const std::lock_guard lock(mutex_);
     return waiting_or_running_ > 0 && std::this_thread::get_id() != id_;
   }
 
   bool is_this() {
+    home_.check();
     const std::lock_guard lock(mutex_);
     return std::this_thread::get_id() == id_;
   }
@@ -79,23 +88,33 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
   std::shared_ptr<Job> add(std::function<void()> call) {
     auto job = std::make_shared<Job>(std::move(call));
     const std::lock_guard lock(mutex_);
+    if (!has_started_) start();
     jobs_.push_back(job);
     ++waiting_or_running_;
-    if (!has_started_) {
-      has_started_ = true;
-      std::thread([self = shared_from_this()] { self->work(); }).detach();
-    }
     came_.notify_one();
     return job;
   }
 
+  // In a child of fork nobody waits, and the lock may be held for ever.
   void stop() {
+    if (!home_.is_this()) return;
     const std::lock_guard lock(mutex_);
     stops_ = true;
     came_.notify_one();
   }
 
  private:
+  // Before anything is queued: a thread that cannot be had leaves no trace.
+  void start() {
+    try {
+      std::thread([self = shared_from_this()] { self->work(); }).detach();
+    } catch (const std::system_error& error) {
+      TORCH_CHECK_WITH(DistBackendError, false,
+                       "no thread could be started for calls that go on by themselves: ", error.what());
+    }
+    has_started_ = true;
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     id_ = std::this_thread::get_id();
@@ -111,6 +130,7 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
     }
   }
 
+  HomeProcess home_;
   std::mutex mutex_;
   std::condition_variable came_;
   std::deque<std::shared_ptr<Job>> jobs_;
@@ -135,6 +155,7 @@ void Turns::in_turn(const std::function<void()>& call) {
 }
 
 std::unique_ptr<Posted> Turns::post(std::function<void()> call) {
+  thread_->check_process();
   return std::make_unique<SharedJob>(thread_->add(in_callers_mode(std::move(call))));
 }
 
