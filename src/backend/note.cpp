@@ -16,6 +16,8 @@ constexpr int64_t kMostInputBytes = 16 << 10;
 constexpr int64_t kMostProblemBytes = 1024;
 constexpr int64_t kListed = -1;
 
+constexpr uint64_t kNotes = shm::mark_of("torch.distributed");
+
 // Behind it: the counts that are listed, the problem, and from the next multiple of 64 on the input.
 struct Head {
   uint64_t magic = kMagic;
@@ -211,7 +213,9 @@ Heard Table::agree(shm::Group& group, Call call, const std::function<Terms()>& p
   problem.resize(std::min(problem.size(), static_cast<size_t>(kMostProblemBytes)));
   const int64_t bytes = write(call, terms, problem);
   const int64_t row_bytes = shm::kNoteBytes + 64;
-  group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), row_bytes);
+  const shm::Subject subject{.mark = kNotes,
+                             .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
+  group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), row_bytes, subject);
   const Heard heard(rows_.data(), size_, row_bytes);
   heard.check(call);
   return heard;

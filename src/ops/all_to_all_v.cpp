@@ -63,12 +63,14 @@ Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllO
 }
 
 Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
-                                 Progress progress) {
+                                 Progress progress, ParcelCall* parcel) {
   const Group& group = options.group;
-  const Call call = read_call(x, send_sizes, options);
+  Call call = read_call(x, send_sizes, options);
+  if (parcel != nullptr) mark_as_parcel(call, *parcel);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
 
   Settled settled = settle(call, group, options.recv_sizes.has_value());
+  if (parcel != nullptr) parcel->number = settled.number();
   AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
   if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
   const int64_t total = agreed_total(call, sizes.recv);
@@ -80,7 +82,8 @@ Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, c
     return received;
   });
 
-  Launch run{.name = "all_to_all_v",
+  Launch run{.collective = Collective::all_to_all_v,
+             .number = settled.number(),
              .forward = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank()),
              .differentiable = settled.differentiable,
              .out = options.out,

@@ -10,7 +10,7 @@
 
 namespace shardway {
 
-inline constexpr uint32_t kMagic = 0x31776873;  // "shw1"
+inline constexpr uint32_t kMagic = 0x32776873;  // "shw2"
 
 // The fixed part of a block. It is followed by two lists of one int64 per rank (sizes, recv_sizes) and by
 // the slot, which holds the payload or the text of the problem.
@@ -28,6 +28,10 @@ struct Header {
   uint8_t dim = 0;
   uint8_t ndim = 0;
   uint8_t has_tensor = 1;
+  uint8_t is_list = 0;
+  uint8_t backward_of = 0;  // a collective, counted from 1; 0: this is no gradient
+  std::array<uint8_t, 6> unused = {};
+  uint64_t forward_number = 0;  // of the call whose gradient this is
   int64_t slot_bytes = -1;  // -1: the payload comes in a second round
   int64_t out_size = -1;
   int64_t root = -1;

@@ -80,7 +80,8 @@ at::Tensor moved(const at::Tensor& input, const Request& request, const Agreemen
                  const Group& group) {
   check_dtypes(kOp, request.rows, agreement);
   check_shapes(kOp, request.rows, agreement, AlongDim::may_differ);
-  Launch run{.name = name_of(kOp),
+  Launch run{.collective = kOp,
+             .number = agreement.number(),
              .forward = route_of(request, agreement, group),
              .differentiable = agreement.any_requires_grad(),
              .known = agreement.known_inputs()};

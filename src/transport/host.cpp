@@ -35,6 +35,7 @@ struct Host {
   bool is_decided = false;
   std::shared_ptr<Transport> shm;  // without: c10d alone
   std::shared_ptr<Turns> turns = std::make_shared<Turns>();
+  std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
   HomeProcess home;
 };
 
@@ -105,10 +106,11 @@ bool is_fake(c10d::ProcessGroup& group) {
 }
 
 // In a dry run every rank says what this one says.
-at::Tensor repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
+Blocks repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
   at::Tensor rows = at::zeros({ranks, row_bytes}, block.options());
   rows.narrow(1, 0, block.numel()).copy_(block);
-  return rows;
+  return {.rows = std::move(rows),
+          .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), block.numel())};
 }
 
 // Of a backend that has one; the backend itself may be wrapped, as it is under
@@ -159,22 +161,22 @@ class HostTransport : public Transport {
 
   bool combines_whole() override { return of_cpu().combines_whole(); }
 
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     Transport& used = of_cpu();
     const bool is_dry = &used == c10d_.get() && is_fake(*group_);
-    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes);
+    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes, subject);
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                  const KnownInputs& known) override {
-    return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known);
+                                  const KnownInputs& known, const Subject& subject) override {
+    return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known, subject);
   }
 
  private:
   Transport& c10d() {
     if (!c10d_) {
       host_->home.check();
-      c10d_ = make_c10d_transport(group_, host_->turns);
+      c10d_ = make_c10d_transport(group_, host_->turns, host_->ledger);
     }
     return *c10d_;
   }

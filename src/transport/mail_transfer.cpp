@@ -26,6 +26,9 @@ constexpr int64_t kExactSlotBytes = 128 << 10;
 constexpr int64_t kAllPaddedSlotsBytes = 64 << 10;
 constexpr int64_t kLeastSlotBytes = 1 << 10;
 
+// What a header takes, in front of a block.
+constexpr int64_t kClearedBytes = 256;
+
 struct Posting {
   int64_t distance = 0;  // how far the peer is ahead (send) or behind (receive), around the ring
   int64_t number = 0;    // among the messages between the two ranks
@@ -188,14 +191,15 @@ std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route&
   return std::make_unique<MailTransfer>(std::move(mail), route, x, out, known);
 }
 
-int64_t slot_bytes_by_mail(const Mail& mail) {
-  return mail.takes_shorter() ? kExactSlotBytes
-                              : std::max(kAllPaddedSlotsBytes / mail.size(), kLeastSlotBytes);
+int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks) {
+  return takes_shorter ? kExactSlotBytes : std::max(kAllPaddedSlotsBytes / ranks, kLeastSlotBytes);
 }
 
-at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes) {
+Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes, uint64_t number) {
   const int64_t ranks = mail.size();
   at::Tensor rows = at::empty({ranks, row_bytes}, mine.options());
+  // A block that is shorter than it says holds no bytes of another time.
+  rows.narrow(1, 0, std::min(row_bytes, kClearedBytes)).zero_();
   const at::Tensor own_row = rows.select(0, mail.rank());
   own_row.narrow(0, 0, mine.numel()).copy_(mine);
   const at::Tensor& sent = mail.takes_shorter() ? mine : own_row;
@@ -208,7 +212,9 @@ at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t 
     for (; in_flight.size() > kMaxInFlight; in_flight.pop_front()) in_flight.front()->wait();
   }
   for (; !in_flight.empty(); in_flight.pop_front()) in_flight.front()->wait();
-  return rows;
+  return {.rows = std::move(rows),
+          .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), row_bytes),
+          .number = number};
 }
 
 }  // namespace shardway

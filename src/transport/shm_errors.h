@@ -24,6 +24,8 @@ void translated(int64_t rank, Body&& body) {
     TORCH_CHECK_WITH(DistBackendError, false, error.what(), " (rank ", rank, ")");
   } catch (const shm::WrongProcess& error) {
     TORCH_CHECK_WITH(DistBackendError, false, error.what(), " (rank ", rank, ")");
+  } catch (const shm::Disagreement& error) {  // the same on every rank
+    TORCH_CHECK_VALUE(false, error.what());
   } catch (const shm::ArenaFull& error) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, error.what(), " (rank ", rank, ")");
   } catch (const std::invalid_argument& error) {
