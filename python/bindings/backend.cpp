@@ -8,6 +8,7 @@
 
 #include "bindings.h"
 #include "transport/host.h"
+#include "transport/virtual_group.h"
 
 namespace shardway::python {
 namespace {
@@ -33,6 +34,9 @@ void bind_backend(pybind11::module_& module) {
       .def_property_readonly("options", &Backend::getBackendOptions)
       .def("get_error", &Backend::getError);
   module.def("disown_group", &disown, pybind11::arg("group"));
+  module.def(
+      "has_engine", [](const c10::intrusive_ptr<c10d::ProcessGroup>& group) { return !is_virtual(*group); },
+      pybind11::arg("group"));
 }
 
 }  // namespace shardway::python

@@ -9,6 +9,7 @@
 
 #include "transport/mail_transfer.h"
 #include "transport/native_transfer.h"
+#include "transport/virtual_group.h"
 
 namespace shardway {
 namespace {
@@ -179,7 +180,13 @@ class C10dTransport : public Transport {
     return std::any_of(devices.begin(), devices.end(), [type](c10::Device d) { return d.type() == type; });
   }
 
-  c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType type) const { return group_->getBackend(type); }
+  // Of a device that the group serves.
+  c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType type) const {
+    auto found = backend_of(*group_, type);
+    TORCH_CHECK_VALUE(found != nullptr, "the process group (", group_->getBackendName(),
+                      ") has no engine for ", c10::DeviceTypeName(type, true), " tensors");
+    return found;
+  }
 
   // gloo calls itself an engine for CUDA tensors, but knows neither parts of several sizes nor an all-to-all
   // of them.

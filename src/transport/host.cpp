@@ -15,6 +15,7 @@
 #include "transport/home_process.h"
 #include "transport/param_comms.h"
 #include "transport/shm.h"
+#include "transport/virtual_group.h"
 
 namespace shardway {
 namespace {
@@ -76,8 +77,9 @@ class Hosts {
 
 // Null where the backend does not tell.
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
+  const auto backend = backend_of(group);
   try {
-    return group.getDefaultBackend()->getBackendOptions();
+    return backend ? backend->getBackendOptions() : nullptr;
   } catch (const std::exception&) {
     return nullptr;
   }
@@ -98,11 +100,8 @@ std::vector<int64_t> global_ranks_of(c10d::ProcessGroup& group) {
 // torch's backend for dry runs, which says that it exchanged and did not: what it gives back is nobody's
 // word.
 bool is_fake(c10d::ProcessGroup& group) {
-  try {
-    return group.getDefaultBackend()->getBackendName() == "fake";
-  } catch (const std::exception&) {
-    return false;
-  }
+  const auto backend = backend_of(group);
+  return backend != nullptr && backend->getBackendName() == "fake";
 }
 
 // In a dry run every rank says what this one says.
@@ -116,12 +115,8 @@ Blocks repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
 // Of a backend that has one; the backend itself may be wrapped, as it is under
 // TORCH_DISTRIBUTED_DEBUG=DETAIL.
 std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
-  try {
-    auto* shares = dynamic_cast<SharesMemory*>(group.getBackend(c10::DeviceType::CPU).get());
-    return shares != nullptr ? shares->shm_engine() : nullptr;
-  } catch (const std::exception&) {  // no backend for the CPU
-    return nullptr;
-  }
+  auto* shares = dynamic_cast<SharesMemory*>(backend_of(group, c10::DeviceType::CPU).get());
+  return shares != nullptr ? shares->shm_engine() : nullptr;
 }
 
 class HostTransport : public Transport {
@@ -176,7 +171,8 @@ class HostTransport : public Transport {
   Transport& c10d() {
     if (!c10d_) {
       host_->home.check();
-      c10d_ = make_c10d_transport(group_, host_->turns, host_->ledger);
+      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->turns, host_->ledger)
+                                  : make_c10d_transport(group_, host_->turns, host_->ledger);
     }
     return *c10d_;
   }
@@ -222,6 +218,11 @@ class HostTransport : public Transport {
 std::shared_ptr<Transport> HostTransport::decide() {
   const Wanted wanted = wanted_transport();
   if (size_ == 1 || wanted == Wanted::c10d || is_fake(*group_)) return nullptr;
+  if (is_virtual(*group_)) {  // its own methods may be the point of it
+    TORCH_CHECK_VALUE(wanted != Wanted::shm, "SHARDWAY_TRANSPORT=shm, but the process group (",
+                      group_->getBackendName(), ") has no engine of torch's");
+    return nullptr;
+  }
   if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
   const auto exchange = [this](std::span<const std::byte> mine) { return exchanged(c10d(), mine); };
   shm::Joined joined =
