@@ -50,7 +50,9 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
       sizes.send = sent;
       sizes.offset_in_output = filled;
     }
-    for (size_t to = 0; to < filled.size(); ++to) filled[to] += sent[to];
+    for (size_t to = 0; to < filled.size(); ++to)
+      TORCH_CHECK_VALUE(!__builtin_add_overflow(filled[to], sent[to], &filled[to]),
+                        "all_to_all_v: the ranks send rank ", to, " more than 2^63 - 1 rows");
   }
   return sizes;
 }

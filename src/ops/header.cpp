@@ -17,11 +17,8 @@
 namespace shardway {
 namespace {
 
-// Of a problem's text, at most this much is told.
-constexpr int64_t kProblemBytes = 1024;
-
-// A block without what is in its slot.
-int64_t line_bytes(int64_t ranks) { return static_cast<int64_t>(sizeof(Header)) + 16 * ranks; }
+using wire::kProblemBytes;
+using wire::line_bytes;
 
 int64_t row_bytes(const Group& group) {
   const int64_t bytes = line_bytes(group.size()) + std::max(group.transport().slot_bytes(), kProblemBytes);
@@ -206,10 +203,14 @@ Agreement agree(const Call& call, const Group& group) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     return gathered(call, block_of(call, group), group, kHeaders);
   }();
+  check_blocks(blocks, wire::Slot::tensor);
   compare(blocks.rows);
   // What the hashes stand for is told only where they differ, which every rank sees.
-  if (call.hash && !have_same_hash(blocks.rows))
-    compare_words(gathered(call, text_block(call, group, call.words()), group, kWords).rows);
+  if (call.hash && !have_same_hash(blocks.rows)) {
+    const Blocks words = gathered(call, text_block(call, group, call.words()), group, kWords);
+    check_blocks(words, wire::Slot::words);
+    compare_words(words.rows);
+  }
   return {group, std::move(blocks)};
 }
 

@@ -11,28 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "ops/wire/collective.h"
+#include "ops/wire/kinds.h"
 #include "shardway/collectives.h"
 #include "transport/transport.h"
 
 namespace shardway {
 
-inline constexpr int64_t kMaxDims = 16;
-
-enum class Collective : uint8_t {
-  all_gather_v,
-  reduce_scatter_v,
-  all_to_all_v,
-  gather_sizes,
-  redistribute,
-  distribute,
-  all_reduce,
-  broadcast,
-  gather_v,
-  scatter_v,
-  shard_dim_alltoall,
-  mesh_scatter,
-  mesh_broadcast
-};
+using wire::kMaxDims;
 
 const char* name_of(Collective collective);
 
