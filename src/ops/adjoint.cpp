@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/arguments.h"
+#include "ops/numbering.h"
 #include "ops/recording.h"
 
 namespace shardway {
@@ -53,8 +54,9 @@ at::Tensor run_backward(const at::Tensor& grad, const Adjoint& adjoint) {
     const Subject subject{.mark = gradient_mark("redistribute", number), .words = [&grad, number] {
                             return gradient_words("redistribute", number, grad.sizes());
                           }};
-    const at::Tensor landed = 
-        named("redistribute", [&] { return walk(way, materialized(grad), {}, group, subject); });
+    const at::Tensor landed = numbered(group, [&] {
+      return named("redistribute", [&] { return walk(way, materialized(grad), {}, group, subject); });
+    });
     return adjoint.divisor == 1 ? landed : landed / adjoint.divisor;
   }();
   // Under create_graph every rank records the second gradient, since it is a collective as well.

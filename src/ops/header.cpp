@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
 #include "ops/arguments.h"
 #include "ops/block.h"
+#include "ops/numbering.h"
 #include "transport/warm_memory.h"
 
 namespace shardway {
@@ -147,9 +149,32 @@ Blocks gathered(const Call& call, const at::Tensor& mine, const Group& group, ui
                [&] { return group.transport().all_gather_block(mine, row_bytes(group), subject); });
 }
 
+// SHARDWAY_CHECK, in any of the words for yes and no.
 bool is_asked_to_check() {
   const char* value = std::getenv("SHARDWAY_CHECK");
-  return value != nullptr && std::string_view(value) == "1";
+  if (value == nullptr) return false;
+  std::string word = value;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "1" || word == "true" || word == "on" || word == "yes") return true;
+  const bool is_no = word.empty() || word == "0" || word == "false" || word == "off" || word == "no";
+  TORCH_CHECK_VALUE(is_no, "SHARDWAY_CHECK=", value, " is neither 1 (true, on, yes) nor 0 (false, off, no)");
+  return false;
+}
+
+Agreement agreed(const Call& call, const Group& group) {
+  Blocks blocks = [&] {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return gathered(call, block_of(call, group), group, kHeaders);
+  }();
+  check_blocks(blocks, wire::Slot::tensor);
+  compare(blocks.rows);
+  // What the hashes stand for is told only where they differ, which every rank sees.
+  if (call.hash && !have_same_hash(blocks.rows)) {
+    const Blocks words = gathered(call, text_block(call, group, call.words()), group, kWords);
+    check_blocks(words, wire::Slot::words);
+    compare_words(words.rows);
+  }
+  return {group, std::move(blocks)};
 }
 
 }  // namespace
@@ -199,19 +224,7 @@ bool is_on_device(const at::Tensor& x, const Group& group) {
 }
 
 Agreement agree(const Call& call, const Group& group) {
-  Blocks blocks = [&] {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return gathered(call, block_of(call, group), group, kHeaders);
-  }();
-  check_blocks(blocks, wire::Slot::tensor);
-  compare(blocks.rows);
-  // What the hashes stand for is told only where they differ, which every rank sees.
-  if (call.hash && !have_same_hash(blocks.rows)) {
-    const Blocks words = gathered(call, text_block(call, group, call.words()), group, kWords);
-    check_blocks(words, wire::Slot::words);
-    compare_words(words.rows);
-  }
-  return {group, std::move(blocks)};
+  return numbered(group, [&] { return agreed(call, group); });
 }
 
 bool skips_exchange(const at::Tensor& x, const Group& group) {

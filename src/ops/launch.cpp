@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "ops/arguments.h"
+#include "ops/numbering.h"
 #include "ops/recording.h"
 #include "transport/param_comms.h"
 #include "transport/transport.h"
@@ -171,7 +172,9 @@ Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group)
     const at::Tensor input = materialized(x);
     out = launch.out ? *launch.out : fresh_output(launch.forward, x);
     comms = recorded(launch, input, out, group);
-    transfer = named(name_of(launch.collective), [&] { return started(launch, input, out, group); });
+    transfer = numbered(group, [&] {
+      return named(name_of(launch.collective), [&] { return started(launch, input, out, group); });
+    });
   }
   if (launch.progress == Progress::by_itself) comms.reset();  // its handle may be waited for anywhere
   if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
@@ -183,7 +186,7 @@ Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group)
       [x, out, transfer, saved, comms, differentiable = launch.differentiable]() mutable {
         {
           const at::AutoDispatchBelowADInplaceOrView guard;
-          named(saved->name(), [&] { transfer->finish(); });
+          numbered(saved->group, [&] { named(saved->name(), [&] { transfer->finish(); }); });
         }
         comms.reset();
         // The caller's `out` itself stays a plain tensor, which may be given again in the next step.

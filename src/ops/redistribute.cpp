@@ -5,6 +5,7 @@
 
 #include "ops/arguments.h"
 #include "ops/header.h"
+#include "ops/numbering.h"
 #include "ops/recording.h"
 #include "ops/redistribution.h"
 #include "transport/transport.h"
@@ -62,8 +63,10 @@ MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& 
   at::Tensor out = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const Subject subject = moves_of("redistribute", known.number);
-    return named("redistribute",
-                 [&] { return walk(way, materialized(x), known.inputs, tensor.group(), subject); });
+    return numbered(tensor.group(), [&] {
+      return named("redistribute",
+                   [&] { return walk(way, materialized(x), known.inputs, tensor.group(), subject); });
+    });
   }();
   if (way.stages.empty()) out = out.clone();
   if (adjoint) out = with_adjoint(x, out, adjoint);

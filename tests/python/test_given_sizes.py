@@ -112,7 +112,7 @@ def test_right_sizes_go_on_through_disagreements_and_async_calls(tmp_path):
     run(tmp_path, 3, body)
 
 
-@pytest.mark.parametrize("word", ["1"])
+@pytest.mark.parametrize("word", ["1", "true", "on", "yes", "True"])
 def test_checks_compare_what_was_given(tmp_path, word):
     def body(rank: int, size: int) -> None:
         os.environ["SHARDWAY_CHECK"] = word
@@ -125,5 +125,17 @@ def test_checks_compare_what_was_given(tmp_path, word):
             (y if rank == 0 else z).sum().backward()
         y.sum().backward()
         assert torch.equal(x.grad, torch.full_like(x, 2.0))
+
+    run(tmp_path, 2, body)
+
+
+def test_a_word_that_means_neither_yes_nor_no_is_refused(tmp_path):
+    def body(rank: int, size: int) -> None:
+        os.environ["SHARDWAY_CHECK"] = "perhaps"
+        with pytest.raises(ValueError, match="SHARDWAY_CHECK=perhaps"):
+            sw.all_gather_v(torch.ones(2), sizes=(2, 2))
+        for word in ("", "0", "false", "off", "no"):
+            os.environ["SHARDWAY_CHECK"] = word
+            sw.all_gather_v(torch.ones(2), sizes=(2, 2))
 
     run(tmp_path, 2, body)

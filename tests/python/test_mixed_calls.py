@@ -137,3 +137,13 @@ def test_ranks_in_different_calls_all_raise_the_same(rank, size, what):
 @ranks(2, 3, timeout_s=40, backend="shardway")
 def test_so_do_those_of_the_backend(rank, size):
     assert_all_mixed(rank, size, MIXED | WITH_TORCH)
+
+
+@ranks(3, timeout_s=20)
+def test_errors_say_which_numbers_ranks_have_where_that_is_a_question(rank, size):
+    group = dist.new_group([0, 2])
+    if rank != 1:
+        with pytest.raises(ValueError, match=r"on rank 1 .ranks are those of the group, whose global ranks are 0, 2"):
+            sw.all_gather_v(torch.ones(2), group=group) if rank == 0 else sw.all_reduce(torch.ones(2), group=group)
+    with pytest.raises(ValueError, match=r"on rank 1$"):
+        sw.all_gather_v(torch.ones(2)) if rank != 1 else sw.all_reduce(torch.ones(2))
