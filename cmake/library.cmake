@@ -11,5 +11,5 @@ set_target_properties(shardway PROPERTIES
   INSTALL_RPATH "${torch_libraries}")
 target_include_directories(shardway PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 target_compile_features(shardway PUBLIC cxx_std_20)
-target_link_libraries(shardway PUBLIC torch PRIVATE shardway_plan shardway_page shardway_shm shardway_transport shardway_ops
+target_link_libraries(shardway PUBLIC torch PRIVATE shardway_plan shardway_page shardway_shm shardway_wire shardway_transport shardway_ops
   shardway_backend)

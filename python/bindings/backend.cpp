@@ -4,7 +4,11 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include "bindings.h"
+#include "transport/host.h"
+#include "transport/virtual_group.h"
 
 namespace shardway::python {
 namespace {
@@ -29,6 +33,10 @@ void bind_backend(pybind11::module_& module) {
            pybind11::call_guard<pybind11::gil_scoped_release>())
       .def_property_readonly("options", &Backend::getBackendOptions)
       .def("get_error", &Backend::getError);
+  module.def("disown_group", &disown, pybind11::arg("group"));
+  module.def(
+      "has_engine", [](const c10::intrusive_ptr<c10d::ProcessGroup>& group) { return !is_virtual(*group); },
+      pybind11::arg("group"));
 }
 
 }  // namespace shardway::python

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from shardway._C import BackendOptions, ProcessGroupShardway
+from shardway._C import BackendOptions, ProcessGroupShardway, disown_group
 
 NAME = "shardway"
 
@@ -30,5 +31,13 @@ def _as_timedelta(timeout: timedelta | float) -> timedelta:
     return timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
 
 
+def _disown_groups() -> None:
+    """In a child of fork: the groups that it inherits are its parent's, those too that were not used yet."""
+    for group in dist.distributed_c10d._world.pg_map:
+        disown_group(group)
+
+
+if dist.is_available():
+    os.register_at_fork(after_in_child=_disown_groups)
 if dist.is_available() and NAME not in dist.Backend.backend_list:
     dist.Backend.register_backend(NAME, _make, extended_api=True, devices=["cpu"])

@@ -13,6 +13,7 @@ namespace shardway::backend {
 namespace {
 
 constexpr int64_t kRowBytes = shm::kNoteBytes + 64;
+constexpr uint64_t kNotes = shm::mark_of("torch.distributed");
 
 bool has_root(Call call) {
   return call == Call::broadcast || call == Call::reduce || call == Call::gather || call == Call::scatter;
@@ -108,10 +109,12 @@ Table::Table(int64_t size)
     : size_(size),
       note_(static_cast<size_t>(shm::kNoteBytes)),
       rows_(static_cast<size_t>(size * kRowBytes)),
+      lengths_(static_cast<size_t>(size)),
       notes_(static_cast<size_t>(size)) {}
 
 void Table::read(int64_t rank, Call call) {
-  const std::span row(rows_.data() + rank * kRowBytes, static_cast<size_t>(kRowBytes));
+  const std::span row(rows_.data() + rank * kRowBytes,
+                      static_cast<size_t>(lengths_[static_cast<size_t>(rank)]));
   try {
     TORCH_CHECK_VALUE(read_note(row, size_, notes_[static_cast<size_t>(rank)]), name_of(call), ": rank ",
                       rank, " is in a call of shardway's own instead");
@@ -142,9 +145,10 @@ Heard Table::agree(shm::Group& group, Call call, const std::function<Terms()>& p
                                     .has_input = true,
                                     .input = terms.input},
                                    note_);
-  // What a rank said in the call before is not what it says now.
-  for (int64_t rank = 0; rank < size_; ++rank) std::memset(rows_.data() + rank * kRowBytes, 0, 8);
-  group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), kRowBytes);
+  const shm::Subject subject{.mark = kNotes,
+                             .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
+  group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), kRowBytes, subject,
+                     lengths_.data());
   for (int64_t rank = 0; rank < size_; ++rank) read(rank, call);
   const Heard heard(notes_);
   heard.check(call);

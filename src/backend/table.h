@@ -69,6 +69,7 @@ class Table {
   int64_t size_;
   std::vector<std::byte> note_;
   std::vector<std::byte> rows_;
+  std::vector<int64_t> lengths_;  // of the notes in them
   std::vector<Note> notes_;
 };
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/arguments.h"
+#include "ops/numbering.h"
 #include "ops/recording.h"
 
 namespace shardway {
@@ -45,16 +46,24 @@ at::Tensor run_backward(const at::Tensor& grad, const Adjoint& adjoint) {
   const Way& way = *adjoint.way;
   if (way.stages.empty() && adjoint.divisor == 1) return grad;
   const Recording recording("redistribute", grad, Recording::Pass::backward);
+  const Group& group = adjoint.options.place->group;
+  const uint64_t number = adjoint.options.number;
+  if (communicates(way)) agree_on_gradient({Collective::redistribute, number}, grad, group);
   at::Tensor out = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const Group& group = adjoint.options.place->group;
-    const at::Tensor landed = named("redistribute", [&] { return walk(way, materialized(grad), {}, group); });
+    const Subject subject{.mark = gradient_mark("redistribute", number), .words = [&grad, number] {
+                            return gradient_words("redistribute", number, grad.sizes());
+                          }};
+    const at::Tensor landed = numbered(group, [&] {
+      return named("redistribute", [&] { return walk(way, materialized(grad), {}, group, subject); });
+    });
     return adjoint.divisor == 1 ? landed : landed / adjoint.divisor;
   }();
   // Under create_graph every rank records the second gradient, since it is a collective as well.
   if (!at::GradMode::is_enabled()) return out;
   AdjointOptions options = adjoint.options;
   options.gradient = without_addends(way.plan->to);
+  options.number = next_order(number);
   return with_adjoint(grad, out, adjoint_of(way, options, adjoint.divisor));
 }
 

@@ -18,6 +18,7 @@ struct AdjointOptions {
   std::shared_ptr<const MeshTensor::Place> place;
   std::optional<Topology> topology = std::nullopt;
   std::optional<int64_t> max_bytes = std::nullopt;
+  uint64_t number = 0;  // of the call whose gradient it is; see Forward
 };
 
 // The way of a gradient, and what it is divided by.

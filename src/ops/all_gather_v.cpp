@@ -31,18 +31,22 @@ Sizes agreed_sizes(const at::Tensor& x, const AllGatherOptions& options) {
   return settle(read_call(x, options), options.group, /*sizes_known=*/false).sizes_along_dim(options.group);
 }
 
-Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress) {
+Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress,
+                                 ParcelCall* parcel) {
   const Group& group = options.group;
-  const Call call = read_call(x, options);
+  Call call = read_call(x, options);
+  if (parcel != nullptr) mark_as_parcel(call, *parcel);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
 
   Settled settled = settle(call, group, options.sizes.has_value());
+  if (parcel != nullptr) parcel->number = settled.number();
   const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
   const int64_t total = agreed_total(call, sizes);
   check_out_sizes(call, settled, group, [&](int64_t) { return total; });
 
   const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
-  Launch run{.name = "all_gather_v",
+  Launch run{.collective = Collective::all_gather_v,
+             .number = settled.number(),
              .forward = all_gather_route(split, group.rank()),
              .differentiable = settled.differentiable,
              .out = options.out,

@@ -29,7 +29,8 @@ Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& 
   if (!group.distributed()) return pass_through(call, options.out, group);
 
   Settled settled = settle(call, group, named("all_reduce", [&] { return skips_exchange(x, group); }));
-  Launch run{.name = "all_reduce",
+  Launch run{.collective = Collective::all_reduce,
+             .number = settled.number(),
              .forward = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op),
              .differentiable = settled.differentiable,
              .out = options.out,

@@ -50,7 +50,9 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
       sizes.send = sent;
       sizes.offset_in_output = filled;
     }
-    for (size_t to = 0; to < filled.size(); ++to) filled[to] += sent[to];
+    for (size_t to = 0; to < filled.size(); ++to)
+      TORCH_CHECK_VALUE(!__builtin_add_overflow(filled[to], sent[to], &filled[to]),
+                        "all_to_all_v: the ranks send rank ", to, " more than 2^63 - 1 rows");
   }
   return sizes;
 }
@@ -63,12 +65,14 @@ Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllO
 }
 
 Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
-                                 Progress progress) {
+                                 Progress progress, ParcelCall* parcel) {
   const Group& group = options.group;
-  const Call call = read_call(x, send_sizes, options);
+  Call call = read_call(x, send_sizes, options);
+  if (parcel != nullptr) mark_as_parcel(call, *parcel);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
 
   Settled settled = settle(call, group, options.recv_sizes.has_value());
+  if (parcel != nullptr) parcel->number = settled.number();
   AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
   if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
   const int64_t total = agreed_total(call, sizes.recv);
@@ -80,7 +84,8 @@ Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, c
     return received;
   });
 
-  Launch run{.name = "all_to_all_v",
+  Launch run{.collective = Collective::all_to_all_v,
+             .number = settled.number(),
              .forward = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank()),
              .differentiable = settled.differentiable,
              .out = options.out,

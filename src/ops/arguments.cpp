@@ -181,6 +181,14 @@ void raise(const std::string& op, const std::string& problem, int64_t rank) {
   C10_THROW_ERROR(ValueError, c10::str(op, ": ", problem, " (rank ", rank, ")"));
 }
 
+std::string numbering_of(const std::vector<int64_t>& global_ranks) {
+  for (size_t rank = 0; rank < global_ranks.size(); ++rank) {
+    if (global_ranks[rank] == static_cast<int64_t>(rank)) continue;
+    return " (ranks are those of the group, whose global ranks are " + shown(global_ranks) + ")";
+  }
+  return {};
+}
+
 std::string dtype_name(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
 
 }  // namespace shardway

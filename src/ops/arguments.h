@@ -82,4 +82,7 @@ auto named(const char* op, Body&& body) {
 
 std::string dtype_name(at::ScalarType dtype);
 
+// What an error adds that names ranks of a group by their numbers in it; empty where those are the job's too.
+std::string numbering_of(const std::vector<int64_t>& global_ranks);
+
 }  // namespace shardway

@@ -28,7 +28,8 @@ Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& o
   if (!group.distributed()) return pass_through(call, /*out=*/std::nullopt, group);
 
   Settled settled = settle(call, group, named("broadcast", [&] { return skips_exchange(x, group); }));
-  Launch run{.name = "broadcast",
+  Launch run{.collective = Collective::broadcast,
+             .number = settled.number(),
              .forward = broadcast_route(x.sizes().vec(), group.rank(), group.size(), call.root),
              .differentiable = settled.differentiable,
              .known = std::move(settled.known),

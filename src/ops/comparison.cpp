@@ -12,6 +12,7 @@
 
 #include "ops/arguments.h"
 #include "ops/block.h"
+#include "ops/dtypes.h"
 
 namespace shardway {
 namespace {
@@ -130,18 +131,29 @@ void compare_sent_with_expected(const at::Tensor& blocks) {
   }
 }
 
-// A rank of another version, or of another library, has another first word.
+bool is_same_call(const Header& a, const Header& b) {
+  return a.collective == b.collective && a.is_list == b.is_list && a.backward_of == b.backward_of &&
+         a.forward_number == b.forward_number;
+}
+
+std::string call_text(const Header& header) {
+  const std::string of_list = header.is_list != 0 ? " of a list" : "";
+  if (header.backward_of == 0) return name_of(static_cast<Collective>(header.collective)) + of_list;
+  return c10::str("backward of ", name_of(static_cast<Collective>(header.backward_of - 1)), of_list,
+                  " (call ", header.forward_number, ")");
+}
+
 void check_collectives(const at::Tensor& blocks) {
-  const auto of = [&](int64_t rank) {
-    return static_cast<Collective>(Block(blocks, rank).header().collective);
-  };
+  const Header& first = Block(blocks, 0).header();
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
-    TORCH_CHECK_VALUE(Block(blocks, rank).header().magic == kMagic, "rank ", rank,
-                      " sent no header: it made another call, or runs another version of shardway");
-    TORCH_CHECK_VALUE(of(rank) == of(0), "ranks called different collectives: ", name_of(of(0)),
-                      " on rank 0, ", name_of(of(rank)), " on rank ", rank);
+    const Header& header = Block(blocks, rank).header();
+    TORCH_CHECK_VALUE(is_same_call(header, first), "ranks called different collectives: ", call_text(first),
+                      " on rank 0, ", call_text(header), " on rank ", rank);
   }
 }
+
+// A gradient of one tensor, whose shape its forward has settled: nothing more is to be compared.
+bool is_bare_gradient(const Header& header) { return header.backward_of != 0 && header.has_tensor == 0; }
 
 std::string text_in(const Block& block) {
   return {reinterpret_cast<const char*>(block.slot()), static_cast<size_t>(block.header().slot_bytes)};
@@ -238,10 +250,21 @@ void compare_lines(Collective collective, const std::string& first, const std::s
 
 }  // namespace
 
+void check_blocks(const Blocks& blocks, wire::Slot slot) {
+  const int64_t ranks = blocks.rows.size(0);
+  auto* row = blocks.rows.mutable_data_ptr<uint8_t>();
+  for (int64_t rank = 0; rank < ranks; ++rank, row += blocks.rows.size(1)) {
+    const char* why =
+        wire::why_no_block(row, blocks.bytes[static_cast<size_t>(rank)], ranks, slot, kinds_of_torch());
+    TORCH_CHECK_VALUE(why == nullptr, "rank ", rank, " sent no header: ", why);
+  }
+}
+
 void compare(const at::Tensor& blocks) {
   check_collectives(blocks);
   compare_roots(blocks);
   check_problems(blocks);
+  if (is_bare_gradient(Block(blocks, 0).header())) return;
   const auto collective = static_cast<Collective>(Block(blocks, 0).header().collective);
   if (spans_a_mesh(collective)) compare_devices(blocks);
   if (collective == Collective::scatter_v) return compare_dims_with_root(blocks);

@@ -1,5 +1,8 @@
 #include "ops/dtypes.h"
 
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+
 #include "ops/arguments.h"
 
 namespace shardway {
@@ -48,6 +51,17 @@ at::ScalarType scalar_type_of(DType dtype) {
     if (pair.ours == dtype) return pair.torchs;
   }
   throw BadArgument(std::string(name_of(dtype)) + " is no dtype of torch");
+}
+
+const wire::Kinds& kinds_of_torch() {
+  static_assert(wire::kOps == static_cast<int>(Op::product) + 1);
+  static constexpr wire::Kinds kinds{
+      .bytes_of_dtype = [](int64_t dtype) -> int64_t {
+        if (dtype < 0 || dtype >= static_cast<int64_t>(at::ScalarType::Undefined)) return 0;
+        return static_cast<int64_t>(c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(dtype)).itemsize());
+      },
+      .devices = c10::COMPILE_TIME_MAX_DEVICE_TYPES};
+  return kinds;
 }
 
 }  // namespace shardway

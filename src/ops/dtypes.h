@@ -3,6 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "ops/wire/kinds.h"
 #include "shardway/layout.h"
 
 namespace shardway {
@@ -11,5 +12,8 @@ namespace shardway {
 DType dtype_of(at::ScalarType dtype);
 
 at::ScalarType scalar_type_of(DType dtype);
+
+// What ranks may say of dtypes and devices.
+const wire::Kinds& kinds_of_torch();
 
 }  // namespace shardway

@@ -40,7 +40,8 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
   const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
   agreed_total(call, sizes);
   const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
-  Launch run{.name = "gather_v",
+  Launch run{.collective = Collective::gather_v,
+             .number = settled.number(),
              .forward = gather_route(split, group.rank(), call.root),
              .differentiable = settled.differentiable,
              .known = std::move(settled.known),

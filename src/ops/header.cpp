@@ -6,22 +6,21 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
 #include "ops/arguments.h"
 #include "ops/block.h"
+#include "ops/numbering.h"
 #include "transport/warm_memory.h"
 
 namespace shardway {
 namespace {
 
-// Of a problem's text, at most this much is told.
-constexpr int64_t kProblemBytes = 1024;
-
-// A block without what is in its slot.
-int64_t line_bytes(int64_t ranks) { return static_cast<int64_t>(sizeof(Header)) + 16 * ranks; }
+using wire::kProblemBytes;
+using wire::line_bytes;
 
 int64_t row_bytes(const Group& group) {
   const int64_t bytes = line_bytes(group.size()) + std::max(group.transport().slot_bytes(), kProblemBytes);
@@ -63,6 +62,11 @@ at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
   block.header() = Header{};
   block.header().collective = static_cast<uint8_t>(call.collective);
   block.header().root = call.root;
+  block.header().is_list = call.is_list;
+  if (call.backward_of) {
+    block.header().backward_of = static_cast<uint8_t>(call.backward_of->collective) + 1;
+    block.header().forward_number = call.backward_of->number;
+  }
   return bytes;
 }
 
@@ -124,9 +128,53 @@ at::Tensor block_of(const Call& call, const Group& group) {
   return call.x.defined() ? call_block(call, group) : bare_block(call, group);
 }
 
+constexpr uint64_t kHeaders = shm::mark_of("headers");
+constexpr uint64_t kWords = shm::mark_of("words");
+constexpr uint64_t kMoves = shm::mark_of("moves");
+constexpr uint64_t kGradient = shm::mark_of("gradient");
+
+std::string described(const Call& call) {
+  const std::string of_list = call.is_list ? " of a list" : "";
+  if (call.backward_of)
+    return c10::str("backward of ", name_of(call.backward_of->collective), of_list, " (call ",
+                    call.backward_of->number, ")");
+  const bool has_shape = call.x.defined() && !call.is_list;
+  return c10::str(name_of(call.collective), of_list, has_shape ? c10::str(" of shape ", call.x.sizes()) : "");
+}
+
 // Collective.
-at::Tensor gathered(const char* name, const at::Tensor& mine, const Group& group) {
-  return named(name, [&] { return group.transport().all_gather_block(mine, row_bytes(group)); });
+Blocks gathered(const Call& call, const at::Tensor& mine, const Group& group, uint64_t mark) {
+  const Subject subject{.mark = mark, .words = [&call] { return described(call); }};
+  return named(name_of(call.collective),
+               [&] { return group.transport().all_gather_block(mine, row_bytes(group), subject); });
+}
+
+// SHARDWAY_CHECK, in any of the words for yes and no.
+bool is_asked_to_check() {
+  const char* value = std::getenv("SHARDWAY_CHECK");
+  if (value == nullptr) return false;
+  std::string word = value;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "1" || word == "true" || word == "on" || word == "yes") return true;
+  const bool is_no = word.empty() || word == "0" || word == "false" || word == "off" || word == "no";
+  TORCH_CHECK_VALUE(is_no, "SHARDWAY_CHECK=", value, " is neither 1 (true, on, yes) nor 0 (false, off, no)");
+  return false;
+}
+
+Agreement agreed(const Call& call, const Group& group) {
+  Blocks blocks = [&] {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return gathered(call, block_of(call, group), group, kHeaders);
+  }();
+  check_blocks(blocks, wire::Slot::tensor);
+  compare(blocks.rows);
+  // What the hashes stand for is told only where they differ, which every rank sees.
+  if (call.hash && !have_same_hash(blocks.rows)) {
+    const Blocks words = gathered(call, text_block(call, group, call.words()), group, kWords);
+    check_blocks(words, wire::Slot::words);
+    compare_words(words.rows);
+  }
+  return {group, std::move(blocks)};
 }
 
 }  // namespace
@@ -148,8 +196,27 @@ CallHash hash_of(const std::string& words) {
 bool Call::requires_grad() const { return x.defined() && x.requires_grad() && at::GradMode::is_enabled(); }
 
 bool checks_every_call(const at::Tensor& x, const Group& group) {
-  const char* value = std::getenv("SHARDWAY_CHECK");
-  return (value != nullptr && std::string_view(value) == "1") || group.transport().compares_every_call(x);
+  return is_asked_to_check() || group.transport().compares_every_call(x);
+}
+
+Subject moves_of(const char* name, uint64_t number) {
+  return {.mark = number == 0 ? shm::mark_of(name) : shm::mark_of(kMoves, number),
+          .words = [name] { return std::string("the moves of ") + name; }};
+}
+
+uint64_t gradient_mark(const char* name, uint64_t number) {
+  return shm::mark_of(number == 0 ? shm::mark_of(name) ^ kGradient : kGradient, number);
+}
+
+std::string gradient_words(const char* name, uint64_t number, at::IntArrayRef shape) {
+  return c10::str("backward of ", name, " (call ", number, ") of shape ", shape);
+}
+
+uint64_t next_order(uint64_t number) { return number == 0 ? 0 : shm::mark_of(kGradient, number); }
+
+void agree_on_gradient(const Forward& forward, const at::Tensor& grad, const Group& group) {
+  if (!group.distributed() || !is_asked_to_check() || group.transport().compares_every_call(grad)) return;
+  agree({.collective = forward.collective, .backward_of = forward}, group);
 }
 
 bool is_on_device(const at::Tensor& x, const Group& group) {
@@ -157,16 +224,7 @@ bool is_on_device(const at::Tensor& x, const Group& group) {
 }
 
 Agreement agree(const Call& call, const Group& group) {
-  const char* name = name_of(call.collective);
-  at::Tensor blocks = [&] {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return gathered(name, block_of(call, group), group);
-  }();
-  compare(blocks);
-  // What the hashes stand for is told only where they differ, which every rank sees.
-  if (call.hash && !have_same_hash(blocks))
-    compare_words(gathered(name, text_block(call, group, call.words()), group));
-  return {group, std::move(blocks)};
+  return numbered(group, [&] { return agreed(call, group); });
 }
 
 bool skips_exchange(const at::Tensor& x, const Group& group) {
@@ -184,51 +242,51 @@ void fail_together(Collective collective, const std::string& problem, const Grou
   raise(name_of(collective), problem, group.rank());
 }
 
-Agreement::Agreement(Group group, at::Tensor blocks) : group_(std::move(group)), blocks_(std::move(blocks)) {}
+Agreement::Agreement(Group group, Blocks blocks) : group_(std::move(group)), blocks_(std::move(blocks)) {}
 
-int64_t Agreement::dim_on(int64_t rank) const { return Block(blocks_, rank).header().dim; }
+int64_t Agreement::dim_on(int64_t rank) const { return Block(rows(), rank).header().dim; }
 
 int64_t Agreement::size_along_dim(int64_t rank) const {
-  const Block block(blocks_, rank);
+  const Block block(rows(), rank);
   return block.header().shape[block.header().dim];
 }
 
-int64_t Agreement::out_size(int64_t rank) const { return Block(blocks_, rank).header().out_size; }
+int64_t Agreement::out_size(int64_t rank) const { return Block(rows(), rank).header().out_size; }
 
 std::optional<c10::DeviceType> Agreement::device() const {
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
-    const Header& header = Block(blocks_, rank).header();
+    const Header& header = Block(rows(), rank).header();
     if (header.has_tensor != 0) return static_cast<c10::DeviceType>(header.device);
   }
   return std::nullopt;
 }
 
 at::ScalarType Agreement::dtype_on(int64_t rank) const {
-  return static_cast<at::ScalarType>(Block(blocks_, rank).header().dtype);
+  return static_cast<at::ScalarType>(Block(rows(), rank).header().dtype);
 }
 
 c10::DeviceType Agreement::device_on(int64_t rank) const {
-  return static_cast<c10::DeviceType>(Block(blocks_, rank).header().device);
+  return static_cast<c10::DeviceType>(Block(rows(), rank).header().device);
 }
 
 Sizes Agreement::shape_on(int64_t rank) const {
-  const Header& header = Block(blocks_, rank).header();
+  const Header& header = Block(rows(), rank).header();
   return {header.shape.begin(), header.shape.begin() + header.ndim};
 }
 
 Sizes Agreement::send_sizes(int64_t rank) const {
-  const int64_t* sizes = Block(blocks_, rank).sizes();
+  const int64_t* sizes = Block(rows(), rank).sizes();
   return {sizes, sizes + group_.size()};
 }
 
 Sizes Agreement::recv_sizes(int64_t rank) const {
-  const int64_t* sizes = Block(blocks_, rank).recv_sizes();
+  const int64_t* sizes = Block(rows(), rank).recv_sizes();
   return {sizes, sizes + group_.size()};
 }
 
 bool Agreement::any_requires_grad() const {
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
-    if (Block(blocks_, rank).header().requires_grad != 0) return true;
+    if (Block(rows(), rank).header().requires_grad != 0) return true;
   }
   return false;
 }
@@ -237,15 +295,15 @@ KnownInputs Agreement::known_inputs() const {
   KnownInputs inputs(static_cast<size_t>(group_.size()));
   bool is_any = false;
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
-    const Block block(blocks_, rank);
+    const Block block(rows(), rank);
     const Header& header = block.header();
     if (header.slot_bytes < 0 && header.has_tensor != 0) continue;
     // Of a rank without a tensor nothing is needed: it has sent what it has.
     inputs[static_cast<size_t>(rank)] = at::from_blob(
-        block.slot(), shape_on(rank), [owner = blocks_](void*) {}, at::dtype(dtype_on(rank)));
+        block.slot(), shape_on(rank), [owner = rows()](void*) {}, at::dtype(dtype_on(rank)));
     is_any = is_any || header.slot_bytes >= 0;
   }
-  const Header& first = Block(blocks_, 0).header();
+  const Header& first = Block(rows(), 0).header();
   const auto collective = static_cast<Collective>(first.collective);
   if (collective == Collective::broadcast || collective == Collective::scatter_v) {
     // Where one rank alone gives, nothing is needed of the others.

@@ -11,28 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "ops/wire/collective.h"
+#include "ops/wire/kinds.h"
 #include "shardway/collectives.h"
 #include "transport/transport.h"
 
 namespace shardway {
 
-inline constexpr int64_t kMaxDims = 16;
-
-enum class Collective : uint8_t {
-  all_gather_v,
-  reduce_scatter_v,
-  all_to_all_v,
-  gather_sizes,
-  redistribute,
-  distribute,
-  all_reduce,
-  broadcast,
-  gather_v,
-  scatter_v,
-  shard_dim_alltoall,
-  mesh_scatter,
-  mesh_broadcast
-};
+using wire::kMaxDims;
 
 const char* name_of(Collective collective);
 
@@ -40,6 +26,12 @@ const char* name_of(Collective collective);
 using CallHash = std::array<uint64_t, 2>;
 
 CallHash hash_of(const std::string& words);  // the same on every host
+
+// A call whose gradient another one is.
+struct Forward {
+  Collective collective = Collective::all_gather_v;
+  uint64_t number = 0;  // of its exchange of headers among the group's calls; 0 where there was none
+};
 
 // What the other ranks need of a rank's tensor in the first exchange of it.
 enum class Wanted : uint8_t { nothing, parts, whole };
@@ -58,7 +50,9 @@ struct Call {
   Wanted wanted = Wanted::nothing;              // redistribute and the collectives of meshes
   std::optional<CallHash> hash = std::nullopt;  // of what is not compared otherwise
   std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
-  std::string problem = {};                     // why the arguments cannot be; then only `collective` counts
+  bool is_list = false;                         // x is a parcel of several tensors
+  std::optional<Forward> backward_of = std::nullopt;
+  std::string problem = {};  // why the arguments cannot be; then only `collective` counts
 
   bool requires_grad() const;
 };
@@ -66,7 +60,9 @@ struct Call {
 // What all ranks said, once they agree.
 class Agreement {
  public:
-  Agreement(Group group, at::Tensor blocks);
+  Agreement(Group group, Blocks blocks);
+
+  uint64_t number() const { return blocks_.number; }  // see Forward
 
   int64_t dim_on(int64_t rank) const;
   int64_t size_along_dim(int64_t rank) const;
@@ -83,13 +79,29 @@ class Agreement {
   KnownInputs known_inputs() const;
 
  private:
+  const at::Tensor& rows() const { return blocks_.rows; }
+
   Group group_;
-  at::Tensor blocks_;
+  Blocks blocks_;
 };
 
 // Exchanges the blocks: collective. Throws the same c10::ValueError on every rank when one rank has a
 // problem or when two ranks disagree; the group is usable afterwards.
 Agreement agree(const Call& call, const Group& group);
+
+// What the moves of a call are about, once its ranks have agreed. `name` outlives the call.
+Subject moves_of(const char* name, uint64_t number);
+
+// What its gradient is about, which travels without headers: mark and words.
+uint64_t gradient_mark(const char* name, uint64_t number);
+std::string gradient_words(const char* name, uint64_t number, at::IntArrayRef shape);
+
+// The number of the gradient's own call, for its gradient.
+uint64_t next_order(uint64_t number);
+
+// Before a gradient travels: under SHARDWAY_CHECK=1 the ranks agree which one it is, unless the transport
+// compares that anyway. Collective.
+void agree_on_gradient(const Forward& forward, const at::Tensor& grad, const Group& group);
 
 // Whether the ranks agree before every call of such a tensor, also when the sizes are given: under
 // SHARDWAY_CHECK=1, and where it costs next to nothing. `x` is undefined where a rank has none to show.

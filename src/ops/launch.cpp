@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "ops/arguments.h"
+#include "ops/numbering.h"
 #include "ops/recording.h"
 #include "transport/param_comms.h"
 #include "transport/transport.h"
@@ -31,14 +32,15 @@ at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
 }
 
 struct Saved : torch::CustomClassHolder {
-  Saved(const char* n, Route r, Group g) : name(n), route(std::move(r)), group(std::move(g)) {}
-  const char* name;
+  Saved(const Forward& f, Route r, Group g) : forward(f), route(std::move(r)), group(std::move(g)) {}
+  const char* name() const { return name_of(forward.collective); }
+
+  Forward forward;
   Route route;
   Group group;
 };
 
 at::Tensor run_backward(const at::Tensor& grad, const Saved& saved);
-Async<at::Tensor> launch_as(const at::Tensor& x, Launch launch, const Group& group, const char* suffix);
 
 // The one gradient of the library: the result of a route, whose gradient travels by another.
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
@@ -82,12 +84,16 @@ at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
   const bool is_slice = is_own && route.divisor == 1 && route.pulls.size() == 1 &&
                         route.pulls[0].mine == Box::whole(route.output_shape);
   if (is_slice) return own_slice(grad, route);
-  const Recording recording(saved.name, grad, Recording::Pass::backward);
-  Launch run{.name = saved.name, .forward = route};
+  const Recording recording(saved.name(), grad, Recording::Pass::backward);
+  if (!is_own) agree_on_gradient(saved.forward, grad, saved.group);
+  Launch run{.collective = saved.forward.collective,
+             .number = saved.forward.number,
+             .pass = Pass::backward,
+             .forward = route};
   // Under create_graph every rank records the second gradient, since it is a collective as well.
   run.differentiable = at::GradMode::is_enabled() && (!is_own || grad.requires_grad());
   if (run.differentiable) run.backward = transposed(route);
-  return launch_as(grad, std::move(run), saved.group, "_backward").wait();
+  return launch(grad, std::move(run), saved.group).wait();
 }
 
 // A transfer that a thread of the transport makes.
@@ -106,6 +112,15 @@ bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) 
          !transport.has_own(route, x);
 }
 
+// Both live as long as the subject, whose words take no memory of their own until they are asked for.
+Subject subject_of(const Launch& launch, const at::Tensor& input) {
+  const char* name = name_of(launch.collective);
+  if (launch.pass == Pass::forward) return moves_of(name, launch.number);
+  return {.mark = gradient_mark(name, launch.number), .words = [&launch, &input] {
+            return gradient_words(name_of(launch.collective), launch.number, input.sizes());
+          }};
+}
+
 std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input, const at::Tensor& out,
                                   const Group& group) {
   const bool is_own = launch.forward.pattern == Pattern::own;
@@ -116,8 +131,9 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
   const bool posts =
       launch.progress == Progress::by_itself && input.is_cpu() && (transport.has_thread() || in_two);
   if (!posts) {
-    return in_two ? start_in_two(transport, launch.forward, input, out)
-                  : transport.start(launch.forward, input, out, launch.known);
+    const Subject subject = subject_of(launch, input);
+    return in_two ? start_in_two(transport, launch.forward, input, out, subject)
+                  : transport.start(launch.forward, input, out, launch.known, subject);
   }
   return std::make_unique<PostedTransfer>(transport.post([group, launch, input, out] {
     Launch here = launch;
@@ -127,41 +143,16 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
 }
 
 // For a profiler, if one runs: an event that ends when it is dropped.
-std::shared_ptr<ParamComms> recorded(const Launch& launch, const char* suffix, const at::Tensor& x,
-                                     const at::Tensor& out, const Group& group) {
+std::shared_ptr<ParamComms> recorded(const Launch& launch, const at::Tensor& x, const at::Tensor& out,
+                                     const Group& group) {
   if (!at::hasCallbacks() || launch.forward.pattern == Pattern::own) return nullptr;
   return std::make_shared<ParamComms>([&] {
-    const std::string name = std::string(launch.name) + suffix;
+    const char* suffix = launch.pass == Pass::backward ? "_backward" : "";
+    const std::string name = std::string(name_of(launch.collective)) + suffix;
     CommsFacts facts = facts_of(name.c_str(), launch.forward, x, out, group.transport());
     facts.is_async = launch.progress == Progress::by_itself;
     return facts;
   });
-}
-
-Async<at::Tensor> launch_as(const at::Tensor& x, Launch launch, const Group& group, const char* suffix) {
-  std::shared_ptr<Transfer> transfer;
-  std::shared_ptr<ParamComms> comms;
-  at::Tensor out;
-  {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor input = materialized(x);
-    out = launch.out ? *launch.out : fresh_output(launch.forward, x);
-    comms = recorded(launch, suffix, input, out, group);
-    transfer = named(launch.name, [&] { return started(launch, input, out, group); });
-  }
-  if (launch.progress == Progress::by_itself) comms.reset();  // its handle may be waited for anywhere
-  if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
-  auto saved = c10::make_intrusive<Saved>(launch.name, std::move(launch.backward), group);
-  return Async<at::Tensor>(
-      [x, out, transfer, saved, comms, differentiable = launch.differentiable]() mutable {
-        {
-          const at::AutoDispatchBelowADInplaceOrView guard;
-          named(saved->name, [&] { transfer->finish(); });
-        }
-        comms.reset();
-        // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
-        return differentiable ? with_gradient(x, out.detach(), saved) : out;
-      });
 }
 
 }  // namespace
@@ -173,7 +164,34 @@ Route gradient_route(const Route& forward, Grad grad) {
 }
 
 Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group) {
-  return launch_as(x, std::move(launch), group, "");
+  std::shared_ptr<Transfer> transfer;
+  std::shared_ptr<ParamComms> comms;
+  at::Tensor out;
+  {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor input = materialized(x);
+    out = launch.out ? *launch.out : fresh_output(launch.forward, x);
+    comms = recorded(launch, input, out, group);
+    transfer = numbered(group, [&] {
+      return named(name_of(launch.collective), [&] { return started(launch, input, out, group); });
+    });
+  }
+  if (launch.progress == Progress::by_itself) comms.reset();  // its handle may be waited for anywhere
+  if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
+  const bool is_forward = launch.pass == Pass::forward;
+  const Forward forward{.collective = launch.collective,
+                        .number = is_forward ? launch.number : next_order(launch.number)};
+  auto saved = c10::make_intrusive<Saved>(forward, std::move(launch.backward), group);
+  return Async<at::Tensor>(
+      [x, out, transfer, saved, comms, differentiable = launch.differentiable]() mutable {
+        {
+          const at::AutoDispatchBelowADInplaceOrView guard;
+          numbered(saved->group, [&] { named(saved->name(), [&] { transfer->finish(); }); });
+        }
+        comms.reset();
+        // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
+        return differentiable ? with_gradient(x, out.detach(), saved) : out;
+      });
 }
 
 }  // namespace shardway

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "ops/header.h"
 #include "shardway/collectives.h"
 #include "transport/transport.h"
 
@@ -13,8 +14,13 @@ namespace shardway {
 // Who drives a call on: whoever waits for it, or a thread where the transport needs one.
 enum class Progress : uint8_t { by_caller, by_itself };
 
+// A call, or the gradient of one.
+enum class Pass : uint8_t { forward, backward };
+
 struct Launch {
-  const char* name = "";  // of the op, for errors
+  Collective collective = Collective::all_gather_v;
+  uint64_t number = 0;  // of the call, for its gradient to name; see Forward
+  Pass pass = Pass::forward;
   Route forward = {};
   Route backward = {};  // what the gradient travels by; read only when differentiable
   bool differentiable = false;

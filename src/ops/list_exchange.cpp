@@ -60,20 +60,23 @@ Told told_by(const Tensors& xs, bool sizes_given, const Group& group) {
   return is_told ? Told::by_caller : Told::by_listing;
 }
 
-Async<Ragged> start_exchange(const Listing& listing, const Tensors& xs, const Group& group, Told told,
-                             Progress progress) {
+ParcelExchange start_exchange(const Listing& listing, const Tensors& xs, const Group& group, Told told,
+                              Progress progress, const std::optional<Forward>& backward_of) {
+  ParcelCall call{.backward_of = backward_of};
   const bool is_known = told == Told::by_caller;
   if (is_known && !listing.problem.empty()) raise(name_of(listing.collective), listing.problem, group.rank());
   if (listing.collective == Collective::all_gather_v) {
     AllGatherOptions options{.group = group};
     if (is_known) options.sizes = parcel_bytes(listing, group);
-    return start_all_gather_v(parcel_for_all(listing, xs, group, told), options, progress);
+    auto parcels = start_all_gather_v(parcel_for_all(listing, xs, group, told), options, progress, &call);
+    return {std::move(parcels), call.number};
   }
   const Ragged sent = parcels_for_each(listing, xs, group, told);
   AllToAllOptions options{.group = group};
   // Every rank sends this one the same boxes.
   if (is_known) options.recv_sizes = Sizes(sent.sizes.size(), sent.sizes[static_cast<size_t>(group.rank())]);
-  return start_all_to_all_v(sent.tensor, sent.sizes, options, progress);
+  auto parcels = start_all_to_all_v(sent.tensor, sent.sizes, options, progress, &call);
+  return {std::move(parcels), call.number};
 }
 
 std::vector<Opened> opened(const Ragged& parcels, const Listing& own, Told told) {

@@ -2,73 +2,16 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <sstream>
 
 #include "ops/arguments.h"
+#include "ops/dtypes.h"
 
 namespace shardway {
 namespace {
-
-constexpr int64_t kMagic = 0x31747369'6c776873;  // "shwlist1"
-
-// Numbers one after the other, a list with its length in front of it.
-class Writer {
- public:
-  void number(int64_t value) { words_.push_back(value); }
-
-  void list(const Sizes& values) {
-    number(static_cast<int64_t>(values.size()));
-    words_.insert(words_.end(), values.begin(), values.end());
-  }
-
-  // With what it takes in all as the second number.
-  at::Tensor finish() {
-    const auto bytes = static_cast<int64_t>(words_.size() * sizeof(int64_t));
-    words_[1] = aligned(bytes);
-    at::Tensor result = at::zeros({aligned(bytes)}, at::kByte);
-    std::memcpy(result.mutable_data_ptr(), words_.data(), static_cast<size_t>(bytes));
-    return result;
-  }
-
- private:
-  std::vector<int64_t> words_;
-};
-
-class Reader {
- public:
-  Reader(const at::Tensor& bytes, int64_t rank)
-      : words_(bytes.contiguous()), count_(bytes.numel() / int64_t{sizeof(int64_t)}), rank_(rank) {}
-
-  int64_t number() {
-    check(at_ < count_);
-    int64_t value = 0;
-    const auto* data = static_cast<const std::byte*>(words_.const_data_ptr());
-    std::memcpy(&value, data + at_++ * int64_t{sizeof(int64_t)}, sizeof value);
-    return value;
-  }
-
-  Sizes list() {
-    const int64_t length = number();
-    check(length >= 0 && length <= count_ - at_);
-    Sizes values;
-    for (int64_t i = 0; i < length; ++i) values.push_back(number());
-    return values;
-  }
-
-  void check(bool is_right) const {
-    TORCH_CHECK_VALUE(is_right, "rank ", rank_, " sent no list of tensors: it made another call");
-  }
-
- private:
-  at::Tensor words_;
-  int64_t count_;
-  int64_t at_ = 0;
-  int64_t rank_;
-};
-
-Sizes characters_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 std::string shape_text(const Listing& listing, const ListedTensor& tensor) {
   const bool may_differ = listing.collective == Collective::all_gather_v;
@@ -92,6 +35,24 @@ std::string list_text(const Sizes& sizes) {
   return sizes.empty() ? "none" : text.str() + ")";
 }
 
+std::span<const std::byte> bytes_in(const at::Tensor& cpu) {
+  return {static_cast<const std::byte*>(cpu.const_data_ptr()), static_cast<size_t>(cpu.numel())};
+}
+
+Listing listing_of(const wire::Listing& told) {
+  Listing listing{.collective = told.collective,
+                  .op = static_cast<Op>(told.op),
+                  .grad = static_cast<Grad>(told.grad),
+                  .problem = told.problem};
+  for (const wire::ListedTensor& tensor : told.tensors)
+    listing.tensors.push_back({.dtype = static_cast<at::ScalarType>(tensor.dtype),
+                               .requires_grad = tensor.requires_grad,
+                               .dim = tensor.dim,
+                               .shape = tensor.shape,
+                               .sizes = tensor.sizes});
+  return listing;
+}
+
 // A thing that all ranks must say alike.
 struct Point {
   std::string name;
@@ -100,7 +61,8 @@ struct Point {
 
 std::vector<Point> points_of(const Listing& listing) {
   constexpr std::array kGrads = {"sum", "mean", "local"};
-  std::vector<Point> points = {{"the number of tensors", std::to_string(listing.tensors.size())},
+  std::vector<Point> points = {{"the collective", name_of(listing.collective)},
+                               {"the number of tensors", std::to_string(listing.tensors.size())},
                                {"op", name_of(listing.op)},
                                {"grad", kGrads.at(static_cast<size_t>(listing.grad))}};
   for (size_t i = 0; i < listing.tensors.size(); ++i) {
@@ -117,7 +79,9 @@ std::vector<Point> points_of(const Listing& listing) {
 
 // Whether the points have the same text, without making it.
 bool are_alike(const Listing& a, const Listing& b) {
-  if (a.tensors.size() != b.tensors.size() || a.op != b.op || a.grad != b.grad) return false;
+  if (a.collective != b.collective || a.tensors.size() != b.tensors.size() || a.op != b.op ||
+      a.grad != b.grad)
+    return false;
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const ListedTensor& one = a.tensors[i];
     ListedTensor other = b.tensors[i];
@@ -144,47 +108,32 @@ Listing as_on(const Listing& own, int64_t rank) {
 }
 
 at::Tensor encoded(const Listing& listing) {
-  Writer writer;
-  writer.number(kMagic);
-  writer.number(0);
-  writer.number(static_cast<int64_t>(listing.collective));
-  writer.number(static_cast<int64_t>(listing.op));
-  writer.number(static_cast<int64_t>(listing.grad));
-  writer.list(characters_of(listing.problem));
-  writer.number(static_cast<int64_t>(listing.tensors.size()));
-  for (const ListedTensor& tensor : listing.tensors) {
-    writer.number(static_cast<int64_t>(tensor.dtype));
-    writer.number(static_cast<int64_t>(tensor.requires_grad));
-    writer.number(tensor.dim);
-    writer.list(tensor.shape);
-    writer.list(tensor.sizes);
-  }
-  return writer.finish();
+  wire::Listing told{.collective = listing.collective,
+                     .op = static_cast<int64_t>(listing.op),
+                     .grad = static_cast<int64_t>(listing.grad),
+                     .problem = listing.problem};
+  for (const ListedTensor& tensor : listing.tensors)
+    told.tensors.push_back({.dtype = static_cast<int64_t>(tensor.dtype),
+                            .requires_grad = tensor.requires_grad,
+                            .dim = tensor.dim,
+                            .shape = tensor.shape,
+                            .sizes = tensor.sizes});
+  const std::vector<std::byte> bytes = wire::written(told);
+  at::Tensor result = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(result.mutable_data_ptr(), bytes.data(), bytes.size());
+  return result;
 }
 
-Decoded decoded(const at::Tensor& bytes, int64_t rank) {
-  constexpr int64_t kStart = 2 * sizeof(int64_t);
-  Reader start(bytes.narrow(0, 0, std::min(bytes.numel(), kStart)).cpu(), rank);
-  start.check(start.number() == kMagic);
-  Decoded result{.listing = {}, .bytes = start.number()};
-  start.check(result.bytes >= kStart && result.bytes <= bytes.numel());
-
-  Reader reader(bytes.narrow(0, kStart, result.bytes - kStart).cpu(), rank);
-  Listing& listing = result.listing;
-  listing.collective = static_cast<Collective>(reader.number());
-  listing.op = static_cast<Op>(reader.number());
-  listing.grad = static_cast<Grad>(reader.number());
-  for (const int64_t character : reader.list()) listing.problem += static_cast<char>(character);
-  const int64_t count = reader.number();
-  for (int64_t i = 0; i < count; ++i) {
-    ListedTensor& tensor = listing.tensors.emplace_back();
-    tensor.dtype = static_cast<at::ScalarType>(reader.number());
-    tensor.requires_grad = reader.number() != 0;
-    tensor.dim = reader.number();
-    tensor.shape = reader.list();
-    tensor.sizes = reader.list();
+Decoded decoded(const at::Tensor& bytes, int64_t rank, int64_t ranks) {
+  try {
+    const at::Tensor start = bytes.narrow(0, 0, std::min(bytes.numel(), wire::kListingStart)).cpu();
+    const int64_t taken = wire::listing_bytes(bytes_in(start), bytes.numel());
+    const at::Tensor told = bytes.narrow(0, 0, taken).cpu();
+    return {.listing = listing_of(wire::read_listing(bytes_in(told), ranks, kinds_of_torch())),
+            .bytes = taken};
+  } catch (const wire::NoListing& error) {
+    TORCH_CHECK_VALUE(false, "rank ", rank, " sent no list of tensors: ", error.what());
   }
-  return result;
 }
 
 void compare(const std::vector<Listing>& listings) {

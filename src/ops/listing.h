@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/header.h"
+#include "ops/wire/listing.h"
 
 namespace shardway {
 
@@ -29,12 +30,8 @@ struct Listing {
   std::string problem = {};  // why the arguments cannot be; then the tensors do not count
 };
 
-// Everything in the bytes is aligned to this, for elements of any dtype.
-inline constexpr int64_t kListAlignment = 16;
-
-constexpr int64_t aligned(int64_t bytes) {
-  return (bytes + kListAlignment - 1) / kListAlignment * kListAlignment;
-}
+using wire::aligned;
+using wire::kListAlignment;
 
 // What another rank must be saying, of tensors whose sizes are all known.
 Listing as_on(const Listing& own, int64_t rank);
@@ -47,9 +44,9 @@ struct Decoded {
   int64_t bytes = 0;  // that it took
 };
 
-// The listing at the beginning of 1-d bytes of any device. Throws c10::ValueError where there is none: the
-// rank made another call.
-Decoded decoded(const at::Tensor& bytes, int64_t rank);
+// The listing at the beginning of 1-d bytes of any device, which this one of so many ranks sent. Throws
+// c10::ValueError where there is none.
+Decoded decoded(const at::Tensor& bytes, int64_t rank, int64_t ranks);
 
 // Throws c10::ValueError, the same on every rank, when a rank has a problem or two disagree. By rank.
 void compare(const std::vector<Listing>& listings);

@@ -83,12 +83,16 @@ struct SavedList : torch::CustomClassHolder {
   std::vector<Sizes> sizes;
   int64_t dim = 0;  // as given: of tensors of several numbers of dims it may be counted from their ends
   Group group;
+  uint64_t number = 0;  // of the call; see Forward
+
+  Forward forward() const { return {.collective = listing.collective, .number = number}; }
 };
 
 Tensors backward_of(const SavedList& saved, const Tensors& grads) {
   if (saved.listing.collective == Collective::reduce_scatter_v) {
     const AllGatherListOptions options{.dim = saved.dim, .sizes = saved.sizes, .group = saved.group};
-    Tensors whole = all_gather_v(grads, options).tensors;
+    const Recording recording("all_gather_v", grads);
+    Tensors whole = start_all_gather_v(grads, options, Progress::by_caller, saved.forward()).wait().tensors;
     if (saved.listing.op != Op::avg) return whole;
     for (at::Tensor& grad : whole) grad = grad / saved.group.size();
     return whole;
@@ -97,7 +101,8 @@ Tensors backward_of(const SavedList& saved, const Tensors& grads) {
     const Op op = saved.listing.grad == Grad::mean ? Op::avg : Op::sum;
     const ReduceScatterListOptions options{
         .sizes = saved.sizes, .dim = saved.dim, .op = op, .group = saved.group};
-    return reduce_scatter_v(grads, options);
+    const Recording recording("reduce_scatter_v", grads);
+    return start_reduce_scatter_v(grads, options, Progress::by_caller, saved.forward()).wait();
   }
   Tensors own;
   for (size_t i = 0; i < grads.size(); ++i) {
@@ -133,13 +138,14 @@ struct ListFunction : torch::autograd::Function<ListFunction> {
 // Gives those of `outs` a gradient that need one: of a tensor that requires grad on any rank, all ranks run
 // backward.
 void add_gradient(const Tensors& xs, Tensors& outs, const std::vector<Opened>& parcels,
-                  const std::vector<Sizes>& sizes, int64_t dim, const Group& group) {
+                  const std::vector<Sizes>& sizes, int64_t dim, const Group& group, uint64_t number) {
   const Listing& own = parcels[static_cast<size_t>(group.rank())].listing();
   auto saved = c10::make_intrusive<SavedList>();
   saved->listing = own;
   saved->listing.tensors.clear();
   saved->dim = dim;
   saved->group = group;
+  saved->number = number;
   std::vector<size_t> chosen;
   for (size_t i = 0; i < xs.size(); ++i) {
     const bool is_wanted = own.grad == Grad::local
@@ -162,7 +168,8 @@ void add_gradient(const Tensors& xs, Tensors& outs, const std::vector<Opened>& p
   for (size_t k = 0; k < chosen.size(); ++k) outs[chosen[k]] = results[k];
 }
 
-RaggedList concatenated(const Tensors& xs, std::vector<Opened> all, const AllGatherListOptions& options) {
+RaggedList concatenated(const Tensors& xs, std::vector<Opened> all, const AllGatherListOptions& options,
+                        uint64_t number) {
   RaggedList result;
   {
     const at::NoGradGuard guard;
@@ -181,11 +188,12 @@ RaggedList concatenated(const Tensors& xs, std::vector<Opened> all, const AllGat
       result.sizes.push_back(std::move(sizes));
     }
   }
-  add_gradient(xs, result.tensors, all, result.sizes, options.dim, options.group);
+  add_gradient(xs, result.tensors, all, result.sizes, options.dim, options.group, number);
   return result;
 }
 
-Tensors combined(const Tensors& xs, std::vector<Opened> all, const ReduceScatterListOptions& options) {
+Tensors combined(const Tensors& xs, std::vector<Opened> all, const ReduceScatterListOptions& options,
+                 uint64_t number) {
   const Group& group = options.group;
   const Op op = options.op == Op::avg ? Op::sum : options.op;
   const int64_t divisor = options.op == Op::avg ? group.size() : 1;
@@ -203,14 +211,14 @@ Tensors combined(const Tensors& xs, std::vector<Opened> all, const ReduceScatter
       sizes.push_back(told.sizes);
     }
   }
-  add_gradient(xs, outs, all, sizes, options.dim, group);
+  add_gradient(xs, outs, all, sizes, options.dim, group, number);
   return outs;
 }
 
 }  // namespace
 
 Async<RaggedList> start_all_gather_v(const Tensors& xs, const AllGatherListOptions& options,
-                                     Progress progress) {
+                                     Progress progress, const std::optional<Forward>& backward_of) {
   const Listing listing = read_call(xs, options);
   if (!options.group.distributed()) {
     if (!listing.problem.empty()) raise("all_gather_v", listing.problem, options.group.rank());
@@ -219,27 +227,31 @@ Async<RaggedList> start_all_gather_v(const Tensors& xs, const AllGatherListOptio
     return Async<RaggedList>([same] { return same; });
   }
   const Told told = told_by(xs, options.sizes.has_value(), options.group);
-  const auto parcels = start_exchange(listing, xs, options.group, told, progress);
-  return Async<RaggedList>([=] { return concatenated(xs, opened(parcels.wait(), listing, told), options); });
+  const auto exchange = start_exchange(listing, xs, options.group, told, progress, backward_of);
+  return Async<RaggedList>([=] {
+    return concatenated(xs, opened(exchange.parcels.wait(), listing, told), options, exchange.number);
+  });
 }
 
 Async<Tensors> start_reduce_scatter_v(const Tensors& xs, const ReduceScatterListOptions& options,
-                                      Progress progress) {
+                                      Progress progress, const std::optional<Forward>& backward_of) {
   const Listing listing = read_call(xs, options);
   if (!options.group.distributed()) {
     if (!listing.problem.empty()) raise("reduce_scatter_v", listing.problem, options.group.rank());
     return Async<Tensors>([xs] { return xs; });
   }
   const Told told = told_by(xs, options.sizes.has_value(), options.group);
-  const auto parcels = start_exchange(listing, xs, options.group, told, progress);
-  return Async<Tensors>([=] { return combined(xs, opened(parcels.wait(), listing, told), options); });
+  const auto exchange = start_exchange(listing, xs, options.group, told, progress, backward_of);
+  return Async<Tensors>(
+      [=] { return combined(xs, opened(exchange.parcels.wait(), listing, told), options, exchange.number); });
 }
 
 void fail_list_together(Collective collective, const std::string& problem, const Group& group,
                         bool sizes_known, const std::vector<at::Tensor>& xs) {
   const Listing listing{.collective = collective, .problem = problem};
   const bool compares = group.distributed() && told_by(xs, sizes_known, group) == Told::by_listing;
-  if (compares) opened(start_exchange(listing, {}, group, Told::by_listing, Progress::by_caller).wait());
+  if (compares)
+    opened(start_exchange(listing, {}, group, Told::by_listing, Progress::by_caller, {}).parcels.wait());
   raise(name_of(collective), problem, group.rank());
 }
 

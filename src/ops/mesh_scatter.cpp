@@ -202,7 +202,9 @@ void scatter(const at::Tensor& output, const std::vector<at::Tensor>& list, cons
   const std::vector<Stretch> stretches = one_after_the_other(row, agreement);
   const at::Tensor nothing = nothing_like(output, agreement);
   fill(output.defined() ? output : nothing, is_source(request, options) ? laid_out(list, stretches) : nothing,
-       {.name = "mesh_scatter", .forward = route_from(source_of(row, options), row, stretches, group)},
+       {.collective = Collective::mesh_scatter,
+        .number = agreement.number(),
+        .forward = route_from(source_of(row, options), row, stretches, group)},
        group);
 }
 
@@ -238,7 +240,8 @@ void broadcast(const at::Tensor& tensor, const Mesh& mesh, const MeshOptions& op
   const at::Tensor nothing = nothing_like(tensor, agreement);
   const bool sends = is_source(request, options);
   fill(sends || !tensor.defined() ? nothing : tensor, sends ? materialized(tensor).reshape({-1}) : nothing,
-       {.name = "mesh_broadcast",
+       {.collective = Collective::mesh_broadcast,
+        .number = agreement.number(),
         .forward = route_from(source_of(row, options), row, stretches, group),
         .known = known_sources(request.rows, agreement, options)},
        group);

@@ -29,8 +29,8 @@ void Parcel::add(const at::Tensor& t) {
 
 at::Tensor Parcel::joined() const { return at::cat(pieces_); }
 
-Opened::Opened(at::Tensor bytes, int64_t rank) : bytes_(std::move(bytes)) {
-  Decoded found = decoded(bytes_, rank);
+Opened::Opened(at::Tensor bytes, int64_t rank, int64_t ranks) : bytes_(std::move(bytes)) {
+  Decoded found = decoded(bytes_, rank, ranks);
   listing_ = std::move(found.listing);
   at_ = found.bytes;
 }
@@ -38,6 +38,7 @@ Opened::Opened(at::Tensor bytes, int64_t rank) : bytes_(std::move(bytes)) {
 at::Tensor Opened::next(at::ScalarType dtype, const Sizes& shape) {
   const int64_t bytes = Box::whole(shape).volume() * static_cast<int64_t>(c10::elementSize(dtype));
   if (bytes == 0) return at::empty(shape, bytes_.options().dtype(dtype));
+  TORCH_CHECK_VALUE(bytes <= bytes_.numel() - at_, "a rank sent fewer bytes than its list of tensors has");
   at::Tensor taken = bytes_.narrow(0, at_, bytes).view(dtype).view(shape);
   at_ += aligned(bytes);
   return taken;
@@ -48,7 +49,8 @@ std::vector<Opened> opened(const Ragged& parcels) {
   std::vector<Listing> listings;
   int64_t offset = 0;
   for (size_t rank = 0; rank < parcels.sizes.size(); ++rank) {
-    all.emplace_back(parcels.tensor.narrow(0, offset, parcels.sizes[rank]), static_cast<int64_t>(rank));
+    all.emplace_back(parcels.tensor.narrow(0, offset, parcels.sizes[rank]), static_cast<int64_t>(rank),
+                     static_cast<int64_t>(parcels.sizes.size()));
     listings.push_back(all.back().listing());
     offset += parcels.sizes[rank];
   }

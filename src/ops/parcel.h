@@ -30,7 +30,7 @@ class Parcel {
 // Takes the tensors out again, in the order in which they were added.
 class Opened {
  public:
-  Opened(at::Tensor bytes, int64_t rank);
+  Opened(at::Tensor bytes, int64_t rank, int64_t ranks);
   Opened(at::Tensor bytes, Listing listing) : bytes_(std::move(bytes)), listing_(std::move(listing)) {}
 
   const Listing& listing() const { return listing_; }

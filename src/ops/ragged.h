@@ -17,6 +17,7 @@ struct Settled {
   bool differentiable = false;
   KnownInputs known = {};
 
+  uint64_t number() const { return agreement ? agreement->number() : 0; }  // see Forward
   Sizes sizes_along_dim(const Group& group) const;
 };
 

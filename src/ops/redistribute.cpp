@@ -5,6 +5,7 @@
 
 #include "ops/arguments.h"
 #include "ops/header.h"
+#include "ops/numbering.h"
 #include "ops/recording.h"
 #include "ops/redistribution.h"
 #include "transport/transport.h"
@@ -25,6 +26,7 @@ struct Known {
   bool any_requires_grad = false;
   KnownInputs inputs = {};
   c10::DeviceType device = c10::DeviceType::CPU;  // of the ranks that have a tensor
+  uint64_t number = 0;                            // of the call
 };
 
 // Whether every rank has all it needs, as far as this one understands the call. A rank outside the mesh must
@@ -48,7 +50,8 @@ Known settle(const Call& call, const Request& request, const MeshTensor& tensor)
   const Agreement agreement = agree(call, group);
   return {.any_requires_grad = agreement.any_requires_grad(),
           .inputs = agreement.known_inputs(),
-          .device = agreement.device().value_or(c10::DeviceType::CPU)};
+          .device = agreement.device().value_or(c10::DeviceType::CPU),
+          .number = agreement.number()};
 }
 
 MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& known,
@@ -56,10 +59,14 @@ MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& 
   if (request.keeps_layout) return tensor;
   const Way& way = *request.way;
   const at::Tensor x = input_of(tensor, way, known.device);
-  const auto adjoint = known.any_requires_grad ? adjoint_of(tensor, request, options) : nullptr;
+  const auto adjoint = known.any_requires_grad ? adjoint_of(tensor, request, options, known.number) : nullptr;
   at::Tensor out = [&] {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return named("redistribute", [&] { return walk(way, materialized(x), known.inputs, tensor.group()); });
+    const Subject subject = moves_of("redistribute", known.number);
+    return numbered(tensor.group(), [&] {
+      return named("redistribute",
+                   [&] { return walk(way, materialized(x), known.inputs, tensor.group(), subject); });
+    });
   }();
   if (way.stages.empty()) out = out.clone();
   if (adjoint) out = with_adjoint(x, out, adjoint);

@@ -28,7 +28,8 @@ bool is_small(const Layout& layout, Transport& transport) {
 }
 
 // Every tensor one leg further, until all are there.
-void walk_together(std::vector<Walker>& walkers, const std::vector<bool>& packs, Transport& transport) {
+void walk_together(std::vector<Walker>& walkers, const std::vector<bool>& packs, Transport& transport,
+                   const Subject& subject) {
   for (bool goes_on = true; goes_on;) {
     goes_on = false;
     std::vector<RouteCall> packed;
@@ -39,10 +40,10 @@ void walk_together(std::vector<Walker>& walkers, const std::vector<bool>& packs,
       if (packs[i]) {
         packed.push_back(*leg);
       } else {
-        transport.start(*leg->route, leg->x, leg->out, {})->finish();
+        transport.start(*leg->route, leg->x, leg->out, {}, subject)->finish();
       }
     }
-    if (!packed.empty()) run_together(transport, packed);
+    if (!packed.empty()) run_together(transport, packed, subject);
   }
 }
 
@@ -118,9 +119,10 @@ KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const 
     return known;
   }
   Transport& transport = group.transport();
+  const Subject subject = moves_of("redistribute", agreement.number());
   std::vector<at::Tensor> pieces;
   for (const at::Tensor& piece : mine.split(transport.slot_bytes()))
-    pieces.push_back(transport.all_gather_block(piece, piece.numel()));
+    pieces.push_back(transport.all_gather_block(piece, piece.numel(), subject).rows);
   return at::cat(pieces, 1).unbind();
 }
 
@@ -141,7 +143,7 @@ c10::DeviceType device_of(const MeshTensors& tensors) {
 }
 
 std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::Tensor>& inputs,
-                               Transport& transport) {
+                               Transport& transport, const Subject& subject) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   std::vector<Walker> walkers;
   walkers.reserve(inputs.size());
@@ -151,22 +153,25 @@ std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::T
     walkers.emplace_back(way, materialized(inputs[i]));
     packs.push_back(inputs[i].is_cpu() && is_small(way.plan->from, transport));
   }
-  walk_together(walkers, packs, transport);
+  walk_together(walkers, packs, transport, subject);
   std::vector<at::Tensor> outs;
   for (const Walker& walker : walkers) outs.push_back(walker.held());
   return outs;
 }
 
 MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const std::vector<bool>& wanted,
-                  const RedistributeOptions& options) {
+                  const RedistributeOptions& options, uint64_t number) {
   std::vector<std::shared_ptr<const Adjoint>> adjoints(tensors.size());
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (wanted[i] && !requests[i]->keeps_layout) adjoints[i] = adjoint_of(tensors[i], *requests[i], options);
+    // Each tensor's gradient travels by itself.
+    if (wanted[i] && !requests[i]->keeps_layout)
+      adjoints[i] = adjoint_of(tensors[i], *requests[i], options, number == 0 ? 0 : shm::mark_of(number, i));
     inputs.push_back(input_of(tensors[i], *requests[i]->way, device_of(tensors)));
   }
-  const std::vector<at::Tensor> outs =
-      named("redistribute", [&] { return walked(requests, inputs, tensors[0].group().transport()); });
+  const std::vector<at::Tensor> outs = named("redistribute", [&] {
+    return walked(requests, inputs, tensors[0].group().transport(), moves_of("redistribute", number));
+  });
   MeshTensors results;
   results.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -211,11 +216,12 @@ MeshTensors run(const MeshTensors& tensors, const Layouts& to, const Redistribut
   }
   if (skips_exchange(tensors, group)) {
     if (!problem.empty()) raise("redistribute", problem, tensors[0].rank());
-    return moved(tensors, requests, wants_gradient({call.x}), options);
+    return moved(tensors, requests, wants_gradient({call.x}), options, /*number=*/0);
   }
   call.words = [&] { return words_of(tensors, to, requests); };
   const Agreement agreement = agree(call, group);
-  return moved(tensors, requests, wants_gradient(all_flags(call.x, agreement, group)), options);
+  return moved(tensors, requests, wants_gradient(all_flags(call.x, agreement, group)), options,
+               agreement.number());
 }
 
 }  // namespace

@@ -90,11 +90,12 @@ MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor&
 }
 
 std::shared_ptr<const Adjoint> adjoint_of(const MeshTensor& tensor, const Request& request,
-                                          const RedistributeOptions& options) {
+                                          const RedistributeOptions& options, uint64_t number) {
   return adjoint_of(*request.way, {.gradient = *request.gradient,
                                    .place = tensor.place(),
                                    .topology = options.topology,
-                                   .max_bytes = options.max_bytes});
+                                   .max_bytes = options.max_bytes,
+                                   .number = number});
 }
 
 }  // namespace shardway

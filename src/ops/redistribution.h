@@ -41,7 +41,8 @@ at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType de
 
 MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor& out);
 
+// `number` is that of the call.
 std::shared_ptr<const Adjoint> adjoint_of(const MeshTensor& tensor, const Request& request,
-                                          const RedistributeOptions& options);
+                                          const RedistributeOptions& options, uint64_t number);
 
 }  // namespace shardway

@@ -34,7 +34,8 @@ Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatte
   check_out_sizes(call, settled, group, [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
 
   const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
-  Launch run{.name = "reduce_scatter_v",
+  Launch run{.collective = Collective::reduce_scatter_v,
+             .number = settled.number(),
              .forward = reduce_scatter_route(split, group.rank(), options.op),
              .differentiable = settled.differentiable,
              .out = options.out,

@@ -59,7 +59,8 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
   const Agreement& told = *settled.agreement;
   const Split split{
       .shape = told.shape_on(call.root), .dim = told.dim_on(call.root), .sizes = told.send_sizes(call.root)};
-  Launch run{.name = "scatter_v",
+  Launch run{.collective = Collective::scatter_v,
+             .number = settled.number(),
              .forward = scatter_route(split, group.rank(), call.root),
              .differentiable = settled.differentiable,
              .known = std::move(settled.known),

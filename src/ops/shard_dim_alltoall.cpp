@@ -1,7 +1,5 @@
 #include <ATen/ATen.h>
 
-#include <numeric>
-
 #include "ops/arguments.h"
 #include "ops/dtypes.h"
 #include "ops/header.h"
@@ -59,7 +57,10 @@ Route route_of(const Request& request, const Agreement& agreement, const Group& 
   std::vector<int64_t> shape = agreement.shape_on(group.rank());
   Sizes sizes;
   for (const int64_t rank : row) sizes.push_back(agreement.size_along_dim(rank));
-  shape[static_cast<size_t>(request.gather_dim)] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  int64_t& total = shape[static_cast<size_t>(request.gather_dim)] = 0;
+  for (const int64_t size : sizes)
+    TORCH_CHECK_VALUE(!__builtin_add_overflow(total, size, &total), name_of(kOp),
+                      ": the inputs add up to more than 2^63 - 1 along gather_dim");
   const Layout from(shape, dtype_of(agreement.dtype_on(group.rank())),
                     Mesh({static_cast<int64_t>(row.size())}, row, {}), {shard(request.gather_dim, sizes)});
   Route route = redistribution_route(from, from.with({shard(request.shard_dim)}), group.rank());
@@ -80,7 +81,8 @@ at::Tensor moved(const at::Tensor& input, const Request& request, const Agreemen
                  const Group& group) {
   check_dtypes(kOp, request.rows, agreement);
   check_shapes(kOp, request.rows, agreement, AlongDim::may_differ);
-  Launch run{.name = name_of(kOp),
+  Launch run{.collective = kOp,
+             .number = agreement.number(),
              .forward = route_of(request, agreement, group),
              .differentiable = agreement.any_requires_grad(),
              .known = agreement.known_inputs()};

@@ -121,7 +121,7 @@ std::optional<RouteCall> Walker::next_leg() {
       out_ = warm_empty(stage.output_shape, held_.options());
       landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
       if (stage.route.pattern != Pattern::own) return RouteCall{&stage.route, held_, landing_};
-      Group::alone().transport().start(stage.route, held_, landing_, {})->finish();
+      Group::alone().transport().start(stage.route, held_, landing_, {}, {})->finish();
     }
     if (stage.collection && !std::exchange(is_collected_, true))
       return RouteCall{&*stage.collection, landing_, out_};
@@ -137,12 +137,13 @@ void Walker::finish_stage() {
   ++stage_;
 }
 
-at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group) {
+at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group,
+                const Subject& subject) {
   const KnownInputs nothing;
   Walker walker(way, x);
   while (const auto leg = walker.next_leg()) {
     const bool is_first = leg->route == &way.stages.front().route;
-    group.transport().start(*leg->route, leg->x, leg->out, is_first ? known : nothing)->finish();
+    group.transport().start(*leg->route, leg->x, leg->out, is_first ? known : nothing, subject)->finish();
   }
   return walker.held();
 }

@@ -64,6 +64,7 @@ struct Listed {
 // header is two lines long: each more costs a reader the time to fetch it from the writer's cache.
 struct alignas(64) Header {
   uint64_t number;
+  uint64_t mark;  // what the call is about (subject.h)
   Path path;
   uint8_t dims;
   uint8_t for_all;  // one box goes to every peer, through the ring for everybody

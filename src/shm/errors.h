@@ -25,6 +25,11 @@ class PeerLost : public std::runtime_error {
   int64_t peer_;
 };
 
+// Ranks are in different calls, or in different ones of a kind. All of them throw it; the group goes on.
+class Disagreement : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // An arena cannot grow: by its own size, or because the machine or the control group has too little memory.
 class ArenaFull : public std::runtime_error {
  public:

@@ -15,6 +15,7 @@
 #include "shm/desk.h"
 #include "shm/flat.h"
 #include "shm/part.h"
+#include "shm/subject.h"
 
 namespace shardway::shm {
 
@@ -41,8 +42,8 @@ struct Joined {
 };
 
 // Calls are collective unless said otherwise, made by one thread at a time, in the same order on every
-// rank. They throw PeerLost for a peer that is gone; then every later call does. In a child of fork they
-// throw WrongProcess.
+// rank. They throw PeerLost for a peer that is gone; then every later call does. Where the ranks' calls have
+// different subjects, all throw the same Disagreement. In a child of fork they throw WrongProcess.
 class Group {
  public:
   // Collective. Exchanges twice, whatever happens; an exception is the exchange's own.
@@ -70,23 +71,27 @@ class Group {
   void set_timeout(std::chrono::milliseconds timeout) { desk_.waiting->set_timeout(timeout); }
 
   // Every rank's note at the beginning of a row of `rows`. Notes may differ in length, up to kNoteBytes and
-  // to `row_bytes`, which is the same on all ranks.
-  void gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes);
+  // to `row_bytes`, which is the same on all ranks; `lengths`, if given, has room for each.
+  void gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes,
+                    const Subject& subject = {}, int64_t* lengths = nullptr);
 
   // Returns once all ranks have come.
   void barrier();
 
   // This rank's part of a collective; the others run theirs.
-  void run(const Part& part);
-  void run(const Flat& flat);
-  void run(const AllReduce& all_reduce);
+  void run(const Part& part, const Subject& subject = {});
+  void run(const Flat& flat, const Subject& subject = {});
+  void run(const AllReduce& all_reduce, const Subject& subject = {});
+
+  // How many calls there were: the same on every rank, between two of them.
+  uint64_t calls() const { return number_; }
 
  private:
   Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting,
         bool can_read_processes);
 
-  void run_one(const Part& part);
-  void run_shared(const Part& part, int64_t heavy);
+  void run_one(const Part& part, const Subject& subject);
+  void run_shared(const Part& part, int64_t heavy, const Subject& subject);
 
   // Takes those that were given, or finds out which are the faster ones between these cores: collective.
   void choose_ways(const std::optional<Ways>& given);
@@ -102,10 +107,11 @@ class Group {
   void tune_handing_back();
   void tune_address();
   std::vector<int64_t> numbers_of_all(int64_t mine);
-  uint64_t next_number();
+  uint64_t next_number(const Subject& subject);
   void check_process() const;
   template <class Body>
-  void guarded(Body&& body);
+  void guarded(const Subject& subject, Body&& body);
+  [[noreturn]] void tell_apart(const Subject& subject);
 
   Desk desk_;
   uint64_t number_ = 0;

@@ -128,12 +128,16 @@ void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note) 
 }
 
 void meet(Waiting& waiting, uint64_t number) {
+  const uint64_t mark = waiting.own().header(number).mark;
+  bool is_one_call = true;
   for (int64_t step = 1; step < waiting.size(); ++step) {
     const int64_t peer = (waiting.rank() + step) % waiting.size();
     const auto entered = waiting.board(peer).entered(number);
     // Acquire: pairs with the release in enter(); the peer's page is there.
     waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
+    is_one_call &= waiting.board(peer).header(number).mark == mark;
   }
+  if (!is_one_call) throw OtherCall{};
 }
 
 Sight sight_of(const Desk& desk, uint64_t number, int64_t peer) {

@@ -25,7 +25,10 @@ void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note);
 // The header is written: it counts from now on.
 void enter(Waiting& waiting, uint64_t number);
 
-// Waits until every peer's header is up. Pairs the acquire with the release in enter.
+// The marks of the headers are not all alike: every rank sees that, and nobody has read anything.
+struct OtherCall {};
+
+// Waits until every peer's header is up. Pairs the acquire with the release in enter. Throws OtherCall.
 void meet(Waiting& waiting, uint64_t number);
 
 // What this rank sees of a peer in a collective in which both have met.

@@ -1,5 +1,6 @@
 // shardway/shm.h over Group.
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -62,6 +63,46 @@ shm::Combine combine_of(Number number, Combination how, int64_t ranks) {
   return {.element = element, .op = reduction_of(how), .divisor = how == Combination::avg ? ranks : 1};
 }
 
+// What a call is about: its name, and the numbers that all ranks give alike. It outlives the subjects that it
+// gives, whose words take no memory of their own.
+class About {
+ public:
+  constexpr About(const char* name, uint64_t mark) : name_(name), mark_(mark) {}
+
+  About& add(int64_t number) {
+    mark_ = shm::mark_of(mark_, static_cast<uint64_t>(number));
+    return *this;
+  }
+
+  About& add(std::span<const int64_t> sizes) {
+    sizes_ = sizes;
+    for (const int64_t size : sizes) add(size);
+    return *this;
+  }
+
+  shm::Subject subject() const {
+    return {.mark = mark_, .words = [this] { return words(); }};
+  }
+
+ private:
+  std::string words() const {
+    std::string words = name_;
+    for (size_t i = 0; i < sizes_.size(); ++i)
+      words += (i == 0 ? " of sizes " : ", ") + std::to_string(sizes_[i]);
+    return words;
+  }
+
+  const char* name_;
+  uint64_t mark_;
+  std::span<const int64_t> sizes_ = {};
+};
+
+constexpr About kGather("all_gather_v", shm::mark_of("all_gather_v"));
+constexpr About kReduce("reduce_scatter_v", shm::mark_of("reduce_scatter_v"));
+constexpr About kReduceAll("all_reduce", shm::mark_of("all_reduce"));
+constexpr About kSendToAll("broadcast", shm::mark_of("broadcast"));
+constexpr About kExchange("all_to_all_v", shm::mark_of("all_to_all_v"));
+
 }  // namespace
 
 struct HostGroup::State {
@@ -109,7 +150,8 @@ void HostGroup::gather(From mine, To all, Sizes sizes, size_t element_bytes) con
     flat.takes.push_back({.from = 0, .to = begin, .bytes = bytes});
     begin += bytes;
   }
-  state_->group->run(flat);
+  About about = kGather;
+  state_->group->run(flat, about.add(flat.element_bytes).add(sizes).subject());
 }
 
 void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination how) const {
@@ -128,17 +170,22 @@ void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination 
     flat.takes.push_back({.from = own_begin, .to = 0, .bytes = sizes[own] * flat.element_bytes});
     begin += bytes;
   }
-  state_->group->run(flat);
+  About about = kReduce;
+  about.add(static_cast<int64_t>(number)).add(static_cast<int64_t>(how)).add(sizes);
+  state_->group->run(flat, about.subject());
 }
 
 void HostGroup::reduce_all(From x, To all, Number number, Combination how) const {
   const shm::Combine combine = combine_of(number, how, size());
   require(x.count == all.count, "input and output differ in their number of elements");
   const int64_t bytes = static_cast<int64_t>(x.count) * shm::bytes_of(combine.element);
+  About about = kReduceAll;
+  about.add(static_cast<int64_t>(number)).add(static_cast<int64_t>(how)).add(bytes);
   state_->group->run(shm::AllReduce{.input = static_cast<const std::byte*>(x.data),
                                     .output = static_cast<std::byte*>(all.data),
                                     .bytes = bytes,
-                                    .how = combine});
+                                    .how = combine},
+                     about.subject());
 }
 
 void HostGroup::send_to_all(To memory, int64_t root, size_t element_bytes) const {
@@ -150,7 +197,8 @@ void HostGroup::send_to_all(To memory, int64_t root, size_t element_bytes) const
     flat.sends.push_back({.begin = 0, .bytes = is_root && peer != root ? bytes : 0});
     flat.takes.push_back({.from = 0, .to = 0, .bytes = !is_root && peer == root ? bytes : 0});
   }
-  state_->group->run(flat);
+  About about = kSendToAll;
+  state_->group->run(flat, about.add(root).add(bytes).subject());
 }
 
 void HostGroup::barrier() const { state_->group->barrier(); }
@@ -172,7 +220,8 @@ void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes
     sent += send.bytes;
     landed += bytes;
   }
-  state_->group->run(flat);
+  About about = kExchange;
+  state_->group->run(flat, about.add(flat.element_bytes).subject());
 }
 
 }  // namespace shardway

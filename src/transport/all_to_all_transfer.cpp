@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "transport/boxes.h"
 #include "transport/packing.h"
@@ -28,7 +27,7 @@ Moves without_own(Moves moves, int64_t rank) {
 
 class Exchange : public Transfer {
  public:
-  Exchange(c10d::Backend& backend, const Route& route, const at::Tensor& x, const at::Tensor& out)
+  Exchange(const AllToAll& all_to_all, const Route& route, const at::Tensor& x, const at::Tensor& out)
       : route_(route),
         x_(x),
         out_(out),
@@ -44,7 +43,7 @@ class Exchange : public Transfer {
     at::Tensor received = bytes_of(incoming_);
     ByteCounts sent_bytes = bytes_by_peer(route, pushes, x.element_size());
     ByteCounts received_bytes = bytes_by_peer(route, pulls_, x.element_size());
-    work_ = backend.alltoall_base(received, sent, received_bytes, sent_bytes);
+    work_ = all_to_all(received, sent, received_bytes, sent_bytes);
     if (!own_travels_ && !reduces_) land_own();
   }
 
@@ -104,9 +103,9 @@ class Exchange : public Transfer {
 
 }  // namespace
 
-std::unique_ptr<Transfer> start_by_all_to_all(c10d::Backend& backend, const Route& route, const at::Tensor& x,
-                                              const at::Tensor& out) {
-  return std::make_unique<Exchange>(backend, route, x, out);
+std::unique_ptr<Transfer> start_by_all_to_all(const AllToAll& all_to_all, const Route& route,
+                                              const at::Tensor& x, const at::Tensor& out) {
+  return std::make_unique<Exchange>(all_to_all, route, x, out);
 }
 
 }  // namespace shardway

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "transport/ledger.h"
 #include "transport/transport.h"
 #include "transport/turns.h"
 
@@ -12,8 +13,8 @@ class ProcessGroup;
 
 namespace shardway {
 
-// `turns` are those of all transports of this process group.
+// `turns` and `ledger` are those of all transports of this process group.
 std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                               std::shared_ptr<Turns> turns);
+                                               std::shared_ptr<Turns> turns, std::shared_ptr<Ledger> ledger);
 
 }  // namespace shardway

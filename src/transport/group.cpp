@@ -21,9 +21,11 @@ class LoneTransport : public Transport {
   int64_t size() const override { return 1; }
   std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
   int64_t slot_bytes() override { return 0; }
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t) override { return mine.unsqueeze(0); }
+  Blocks all_gather_block(const at::Tensor& mine, int64_t, const Subject&) override {
+    return {.rows = mine.unsqueeze(0), .bytes = {mine.numel()}};
+  }
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                  const KnownInputs& known) override {
+                                  const KnownInputs& known, const Subject&) override {
     return start_by_mail(nullptr, route, x, out, known);
   }
 };

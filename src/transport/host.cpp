@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -16,8 +17,10 @@
 #include "shm/interrupt.h"
 #include "transport/c10d.h"
 #include "transport/exchange.h"
+#include "transport/home_process.h"
 #include "transport/param_comms.h"
 #include "transport/shm.h"
+#include "transport/virtual_group.h"
 
 namespace shardway {
 namespace {
@@ -39,6 +42,8 @@ struct Host {
   bool was_interrupted = false;    // while it was decided: who has been told what is not known
   std::shared_ptr<Transport> shm;  // without: c10d alone
   std::shared_ptr<Turns> turns = std::make_shared<Turns>();
+  std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
+  HomeProcess home;
 };
 
 // By process group. The weak pointers keep a group's address from being taken by another, not the group.
@@ -47,6 +52,12 @@ class Hosts {
   static Hosts& instance() {
     static auto* hosts = new Hosts;  // never destroyed: groups may outlive the end of main
     return *hosts;
+  }
+
+  Hosts() {
+    // A child finds the table whole, and its lock free.
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] { instance().mutex_.unlock(); });
   }
 
   std::shared_ptr<Host> of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
@@ -72,8 +83,9 @@ class Hosts {
 
 // Null where the backend does not tell.
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
+  const auto backend = backend_of(group);
   try {
-    return group.getDefaultBackend()->getBackendOptions();
+    return backend ? backend->getBackendOptions() : nullptr;
   } catch (const std::exception&) {
     return nullptr;
   }
@@ -94,29 +106,23 @@ std::vector<int64_t> global_ranks_of(c10d::ProcessGroup& group) {
 // torch's backend for dry runs, which says that it exchanged and did not: what it gives back is nobody's
 // word.
 bool is_fake(c10d::ProcessGroup& group) {
-  try {
-    return group.getDefaultBackend()->getBackendName() == "fake";
-  } catch (const std::exception&) {
-    return false;
-  }
+  const auto backend = backend_of(group);
+  return backend != nullptr && backend->getBackendName() == "fake";
 }
 
 // In a dry run every rank says what this one says.
-at::Tensor repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
+Blocks repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
   at::Tensor rows = at::zeros({ranks, row_bytes}, block.options());
   rows.narrow(1, 0, block.numel()).copy_(block);
-  return rows;
+  return {.rows = std::move(rows),
+          .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), block.numel())};
 }
 
 // Of a backend that has one; the backend itself may be wrapped, as it is under
 // TORCH_DISTRIBUTED_DEBUG=DETAIL.
 std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
-  try {
-    auto* shares = dynamic_cast<SharesMemory*>(group.getBackend(c10::DeviceType::CPU).get());
-    return shares != nullptr ? shares->shm_engine() : nullptr;
-  } catch (const std::exception&) {  // no backend for the CPU
-    return nullptr;
-  }
+  auto* shares = dynamic_cast<SharesMemory*>(backend_of(group, c10::DeviceType::CPU).get());
+  return shares != nullptr ? shares->shm_engine() : nullptr;
 }
 
 using Bytes = std::vector<std::byte>;
@@ -181,26 +187,31 @@ class HostTransport : public Transport {
 
   bool combines_whole() override { return of_cpu().combines_whole(); }
 
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     Transport& used = of_cpu();
     const bool is_dry = &used == c10d_.get() && is_fake(*group_);
-    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes);
+    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes, subject);
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                  const KnownInputs& known) override {
-    return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known);
+                                  const KnownInputs& known, const Subject& subject) override {
+    return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known, subject);
   }
 
  private:
   Transport& c10d() {
-    if (!c10d_) c10d_ = make_c10d_transport(group_, host_->turns);
+    if (!c10d_) {
+      host_->home.check();
+      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->turns, host_->ledger)
+                                  : make_c10d_transport(group_, host_->turns, host_->ledger);
+    }
     return *c10d_;
   }
 
   // Null where the ranks share no memory. The first call is collective.
   Transport* shm() {
     if (Transport* found = found_shm()) return found;
+    host_->home.check();
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
       TORCH_CHECK_WITH(DistBackendError, !host_->was_interrupted,
@@ -240,6 +251,11 @@ class HostTransport : public Transport {
 std::shared_ptr<Transport> HostTransport::decide() {
   const Wanted wanted = wanted_transport();
   if (size_ == 1 || wanted == Wanted::c10d || is_fake(*group_)) return nullptr;
+  if (is_virtual(*group_)) {  // its own methods may be the point of it
+    TORCH_CHECK_VALUE(wanted != Wanted::shm, "SHARDWAY_TRANSPORT=shm, but the process group (",
+                      group_->getBackendName(), ") has no engine of torch's");
+    return nullptr;
+  }
   if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
   c10d();
   const auto exchange = [this](std::span<const std::byte> mine) {
@@ -254,6 +270,10 @@ std::shared_ptr<Transport> HostTransport::decide() {
 }
 
 }  // namespace
+
+void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  Hosts::instance().of(group)->home.leave();
+}
 
 GroupLabel label_of(const Transport& transport) {
   const auto* host = dynamic_cast<const HostTransport*>(&transport);

@@ -26,4 +26,8 @@ class SharesMemory {
 // long as the process group lives. SHARDWAY_TRANSPORT=shm or c10d, the same on every rank, decides instead.
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group);
 
+// In a child of fork, of a process group of its parent's: every call of it throws there, whether or not the
+// parent made one.
+void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+
 }  // namespace shardway

@@ -6,11 +6,13 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "transport/arrivals.h"
 #include "transport/boxes.h"
+#include "transport/home_process.h"
 
 namespace shardway {
 namespace {
@@ -23,6 +25,9 @@ constexpr size_t kMaxInFlight = 64;
 constexpr int64_t kExactSlotBytes = 128 << 10;
 constexpr int64_t kAllPaddedSlotsBytes = 64 << 10;
 constexpr int64_t kLeastSlotBytes = 1 << 10;
+
+// What a header takes, in front of a block.
+constexpr int64_t kClearedBytes = 256;
 
 struct Posting {
   int64_t distance = 0;  // how far the peer is ahead (send) or behind (receive), around the ring
@@ -69,17 +74,19 @@ class Janitor {
   }
 
   void adopt(std::deque<std::unique_ptr<Message>> messages) {
-    {
-      const std::lock_guard lock(mutex_);
-      for (auto& message : messages) left_.push_back(std::move(message));
-    }
+    const std::lock_guard lock(mutex_);
+    for (auto& message : messages) left_.push_back(std::move(message));
     came_.notify_one();
+    if (is_at_work_) return;
+    try {
+      std::thread([this] { work(); }).detach();
+      is_at_work_ = true;
+    } catch (const std::system_error&) {  // they stay until a thread can be had
+    }
   }
 
  private:
-  Janitor() {
-    std::thread([this] { work(); }).detach();
-  }
+  Janitor() = default;
 
   void work() {
     for (;;) {
@@ -98,7 +105,14 @@ class Janitor {
   std::mutex mutex_;
   std::condition_variable came_;
   std::deque<std::unique_ptr<Message>> left_;
+  bool is_at_work_ = false;
 };
+
+// Never ended: in a child of fork they are the parent's.
+void abandon(std::deque<std::unique_ptr<Message>>& messages) {
+  for (auto& message : messages) (void)message.release();
+  messages.clear();
+}
 
 class MailTransfer : public Transfer {
  public:
@@ -111,7 +125,8 @@ class MailTransfer : public Transfer {
   }
 
   ~MailTransfer() override {
-    if (in_flight_.empty() && posted_ == order_.size()) return;
+    if (!home_.is_this()) abandon(in_flight_);
+    if (!home_.is_this() || (in_flight_.empty() && posted_ == order_.size())) return;
     try {
       post_all();
     } catch (const std::exception&) {  // the group is broken, and the caller has dropped the call
@@ -120,6 +135,7 @@ class MailTransfer : public Transfer {
   }
 
   void finish() override {
+    home_.check();
     post_all();
     while (!in_flight_.empty()) wait_for_oldest();
     arrivals_.land_received();
@@ -157,6 +173,7 @@ class MailTransfer : public Transfer {
     return packed_;
   }
 
+  HomeProcess home_;
   std::shared_ptr<Mail> mail_;
   at::Tensor x_;
   Arrivals arrivals_;
@@ -174,14 +191,15 @@ std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route&
   return std::make_unique<MailTransfer>(std::move(mail), route, x, out, known);
 }
 
-int64_t slot_bytes_by_mail(const Mail& mail) {
-  return mail.takes_shorter() ? kExactSlotBytes
-                              : std::max(kAllPaddedSlotsBytes / mail.size(), kLeastSlotBytes);
+int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks) {
+  return takes_shorter ? kExactSlotBytes : std::max(kAllPaddedSlotsBytes / ranks, kLeastSlotBytes);
 }
 
-at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes) {
+Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes, uint64_t number) {
   const int64_t ranks = mail.size();
   at::Tensor rows = at::empty({ranks, row_bytes}, mine.options());
+  // A block that is shorter than it says holds no bytes of another time.
+  rows.narrow(1, 0, std::min(row_bytes, kClearedBytes)).zero_();
   const at::Tensor own_row = rows.select(0, mail.rank());
   own_row.narrow(0, 0, mine.numel()).copy_(mine);
   const at::Tensor& sent = mail.takes_shorter() ? mine : own_row;
@@ -194,7 +212,9 @@ at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t 
     for (; in_flight.size() > kMaxInFlight; in_flight.pop_front()) in_flight.front()->wait();
   }
   for (; !in_flight.empty(); in_flight.pop_front()) in_flight.front()->wait();
-  return rows;
+  return {.rows = std::move(rows),
+          .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), row_bytes),
+          .number = number};
 }
 
 }  // namespace shardway

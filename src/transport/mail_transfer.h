@@ -18,7 +18,7 @@ std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route&
                                         const at::Tensor& out, const KnownInputs& known);
 
 // See Transport.
-int64_t slot_bytes_by_mail(const Mail& mail);
-at::Tensor all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes);
+int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks);
+Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes, uint64_t number);
 
 }  // namespace shardway

@@ -163,7 +163,8 @@ bool runs_natively(const Route& route, const at::Tensor& x) {
 
 std::unique_ptr<Transfer> start_natively(c10d::Backend& backend, const Route& route, const at::Tensor& x,
                                          const at::Tensor& out) {
-  if (!runs_natively(route, x)) return start_by_all_to_all(backend, route, x, out);
+  const auto all_to_all = [&](auto&... arguments) { return backend.alltoall_base(arguments...); };
+  if (!runs_natively(route, x)) return start_by_all_to_all(all_to_all, route, x, out);
   auto native = std::make_unique<NativeCollective>(route, x, out);
   switch (route.pattern) {
     case Pattern::all_gather:

@@ -38,17 +38,17 @@ class ShmTransport : public Transport {
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_->post(std::move(call)); }
 
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    return engine_->all_gather_block(mine, row_bytes);
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
+    return engine_->all_gather_block(mine, row_bytes, subject);
   }
 
   // The moves are made at once: the caller has nothing else to do, or is the engine's thread.
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                  const KnownInputs& known) override {
+                                  const KnownInputs& known, const Subject& subject) override {
     if (is_all_known(known)) {
       ShmEngine::run_alone(route, x, out, known);
     } else {
-      engine_->run(route, x, out, known);
+      engine_->run(route, x, out, known, subject);
     }
     return std::make_unique<Done>();
   }

@@ -24,13 +24,15 @@ bool is_any_known(const KnownInputs& known) {
   return std::any_of(known.begin(), known.end(), [](const at::Tensor& input) { return input.defined(); });
 }
 
-void run_all_reduce(shm::Group& group, const Route& route, const at::Tensor& x, const at::Tensor& out) {
+void run_all_reduce(shm::Group& group, const Route& route, const at::Tensor& x, const at::Tensor& out,
+                    const Subject& subject) {
   const at::Tensor input = x.contiguous();
   const at::Tensor landed = out.is_contiguous() ? out : at::empty_like(input);
   group.run(shm::AllReduce{.input = static_cast<const std::byte*>(input.const_data_ptr()),
                            .output = static_cast<std::byte*>(landed.mutable_data_ptr()),
                            .bytes = static_cast<int64_t>(input.nbytes()),
-                           .how = combination(route, x.scalar_type())});
+                           .how = combination(route, x.scalar_type())},
+            subject);
   if (!landed.is_same(out)) out.copy_(landed);
 }
 
@@ -50,23 +52,26 @@ at::Tensor ShmEngine::fresh_rows(int64_t row_bytes) {
   return rows_;
 }
 
-at::Tensor ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes) {
-  at::Tensor rows = fresh_rows(row_bytes);
+Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) {
+  Blocks blocks{.rows = fresh_rows(row_bytes)};
+  blocks.bytes.resize(static_cast<size_t>(group_->size()));
   const std::span note(static_cast<const std::byte*>(mine.const_data_ptr()),
                        static_cast<size_t>(mine.numel()));
   in_turn([&](shm::Group& group) {
-    group.gather_notes(note, static_cast<std::byte*>(rows.mutable_data_ptr()), row_bytes);
+    group.gather_notes(note, static_cast<std::byte*>(blocks.rows.mutable_data_ptr()), row_bytes, subject,
+                       blocks.bytes.data());
+    blocks.number = group.calls();
   });
-  return rows;
+  return blocks;
 }
 
-void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                    const KnownInputs& known) {
+void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,
+                    const Subject& subject) {
   in_turn([&](shm::Group& group) {
     if (route.pattern == Pattern::all_reduce && !is_any_known(known))
-      return run_all_reduce(group, route, x, out);
+      return run_all_reduce(group, route, x, out, subject);
     const ShmPart part(route, x, out, known);
-    group.run(part.part());
+    group.run(part.part(), subject);
   });
 }
 

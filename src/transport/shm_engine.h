@@ -23,8 +23,9 @@ class ShmEngine {
   // How large a payload is worth sending in a block.
   static int64_t slot_bytes();
 
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes);
-  void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject);
+  void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,
+           const Subject& subject);
 
   // Of a route whose inputs are all here: local.
   static void run_alone(const Route& route, const at::Tensor& x, const at::Tensor& out,

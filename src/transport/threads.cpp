@@ -148,17 +148,17 @@ class ThreadTransport : public Transport {
   int64_t size() const override { return mail_->size(); }
   std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
 
-  int64_t slot_bytes() override { return slot_bytes_by_mail(*mail_); }
+  int64_t slot_bytes() override { return slot_bytes_by_mail(mail_->takes_shorter(), mail_->size()); }
   std::unique_ptr<Posted> post(std::function<void()> call) override { return turns_.post(std::move(call)); }
 
-  at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) override {
-    at::Tensor rows;
-    turns_.in_turn([&] { rows = all_gather_block_by_mail(*mail_, mine, row_bytes); });
-    return rows;
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject&) override {
+    Blocks blocks;
+    turns_.in_turn([&] { blocks = all_gather_block_by_mail(*mail_, mine, row_bytes, ++calls_); });
+    return blocks;
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                  const KnownInputs& known) override {
+                                  const KnownInputs& known, const Subject&) override {
     std::unique_ptr<Transfer> transfer;
     turns_.in_turn([&] { transfer = start_by_mail(mail_, route, x, out, known); });
     return transfer;
@@ -166,6 +166,7 @@ class ThreadTransport : public Transport {
 
  private:
   std::shared_ptr<ThreadMail> mail_;
+  uint64_t calls_ = 0;
   Turns turns_;
 };
 

@@ -71,7 +71,7 @@ void land(std::span<const RouteCall> calls, const Bytes& sizes, const std::byte*
 
 }  // namespace
 
-void run_together(Transport& transport, std::span<const RouteCall> calls) {
+void run_together(Transport& transport, std::span<const RouteCall> calls, const Subject& subject) {
   AllToAllSizes sizes{.send = Bytes(static_cast<size_t>(transport.size())),
                       .recv = Bytes(static_cast<size_t>(transport.size()))};
   for (const RouteCall& call : calls) {
@@ -82,7 +82,7 @@ void run_together(Transport& transport, std::span<const RouteCall> calls) {
   const at::Tensor received = warm_empty({total(sizes.recv)}, at::kByte);
   pack(calls, sizes.send, static_cast<std::byte*>(sent.mutable_data_ptr()));
   const Route exchange = all_to_all_route({sent.numel()}, 0, sizes, transport.rank());
-  transport.start(exchange, sent, received, {})->finish();
+  transport.start(exchange, sent, received, {}, subject)->finish();
   land(calls, sizes.recv, static_cast<const std::byte*>(received.const_data_ptr()));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <chrono>
 #include <cstdint>
@@ -12,8 +13,14 @@
 #include <vector>
 
 #include "shardway/route.h"
+#include "shm/subject.h"
 
 namespace shardway {
+
+// What a call is about. Ranks that share memory compare it in every call, and all throw the same
+// c10::ValueError where two differ; between others messages of another subject do not meet, which ends in the
+// timeout.
+using shm::Subject;
 
 // A route under way. It holds the tensors that it needs; one that is dropped finishes by itself.
 class Transfer {
@@ -40,6 +47,13 @@ using KnownInputs = std::vector<at::Tensor>;
 inline bool is_known(const KnownInputs& known, int64_t rank) {
   return !known.empty() && known[static_cast<size_t>(rank)].defined();
 }
+
+// What came of an exchange of blocks, each at the beginning of its rank's row.
+struct Blocks {
+  at::Tensor rows = {};
+  c10::SmallVector<int64_t, 8> bytes = {};  // of each block; the whole row where an engine does not tell
+  uint64_t number = 0;                      // of the exchange among the group's calls, the same on every rank
+};
 
 // All calls are collective unless said otherwise, made by one thread at a time, in the same order on
 // every rank. A peer's death or a timeout is a c10::DistBackendError that names the peer.
@@ -81,13 +95,13 @@ class Transport {
   // share that the others then collect.
   virtual bool combines_whole() { return false; }
 
-  // Every rank's block of bytes (1-d, on the CPU) at the beginning of the rows of the result. Blocks may
-  // differ in length, up to `row_bytes`, which is the same on all ranks.
-  virtual at::Tensor all_gather_block(const at::Tensor& mine, int64_t row_bytes) = 0;
+  // Every rank's block of bytes (1-d, on the CPU). Blocks may differ in length, up to `row_bytes`, which is
+  // the same on all ranks.
+  virtual Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) = 0;
 
   // Starts the moves of a route from `x` into `out`. Both have the route's shapes and are on one device.
   virtual std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                          const KnownInputs& known) = 0;
+                                          const KnownInputs& known, const Subject& subject) = 0;
 };
 
 }  // namespace shardway

@@ -7,9 +7,11 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "shm/interrupt.h"
+#include "transport/home_process.h"
 
 namespace shardway {
 namespace {
@@ -34,6 +36,7 @@ class Job : public Posted {
 
   // May be interrupted; the call goes on.
   void wait() override {
+    home_.check();
     while (!is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
     check();
   }
@@ -54,6 +57,7 @@ class Job : public Posted {
   }
 
  private:
+  HomeProcess home_;
   std::function<void()> call_;
   std::mutex mutex_;
   std::condition_variable done_;
@@ -83,13 +87,17 @@ std::function<void()> in_callers_mode(std::function<void()> call) {
 // what it needs itself, so that the end of the owner does not wait for it.
 class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
  public:
+  void check_process() const { home_.check(); }
+
   // Whether calls of this thread have to wait for their turn.
   bool is_busy() {
+    home_.check();
     const std::lock_guard lock(mutex_);
     return waiting_or_running_ > 0 && std::this_thread::get_id() != id_;
   }
 
   bool is_this() {
+    home_.check();
     const std::lock_guard lock(mutex_);
     return std::this_thread::get_id() == id_;
   }
@@ -97,23 +105,33 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
   std::shared_ptr<Job> add(std::function<void()> call) {
     auto job = std::make_shared<Job>(std::move(call));
     const std::lock_guard lock(mutex_);
+    if (!has_started_) start();
     jobs_.push_back(job);
     ++waiting_or_running_;
-    if (!has_started_) {
-      has_started_ = true;
-      std::thread([self = shared_from_this()] { self->work(); }).detach();
-    }
     came_.notify_one();
     return job;
   }
 
+  // In a child of fork nobody waits, and the lock may be held for ever.
   void stop() {
+    if (!home_.is_this()) return;
     const std::lock_guard lock(mutex_);
     stops_ = true;
     came_.notify_one();
   }
 
  private:
+  // Before anything is queued: a thread that cannot be had leaves no trace.
+  void start() {
+    try {
+      std::thread([self = shared_from_this()] { self->work(); }).detach();
+    } catch (const std::system_error& error) {
+      TORCH_CHECK_WITH(DistBackendError, false,
+                       "no thread could be started for calls that go on by themselves: ", error.what());
+    }
+    has_started_ = true;
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     id_ = std::this_thread::get_id();
@@ -129,6 +147,7 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
     }
   }
 
+  HomeProcess home_;
   std::mutex mutex_;
   std::condition_variable came_;
   std::deque<std::shared_ptr<Job>> jobs_;
@@ -158,6 +177,7 @@ void Turns::in_turn(const std::function<void()>& call, const std::function<void(
 }
 
 std::unique_ptr<Posted> Turns::post(std::function<void()> call) {
+  thread_->check_process();
   return std::make_unique<SharedJob>(thread_->add(in_callers_mode(std::move(call))));
 }
 

@@ -36,7 +36,7 @@ class Collection : public Transfer {
 }  // namespace
 
 std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_reduce, const at::Tensor& x,
-                                       const at::Tensor& out) {
+                                       const at::Tensor& out, const Subject& subject) {
   const at::Tensor landed = out.is_contiguous() ? out : warm_empty(out.sizes(), out.options());
   const at::Tensor elements = landed.view({-1});
   const Split shares{.shape = {x.numel()}, .dim = 0, .sizes = chunk_sizes(x.numel(), all_reduce.size)};
@@ -45,11 +45,11 @@ std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_re
 
   Route combination = reduce_scatter_route(shares, all_reduce.rank, all_reduce.op);
   combination.divisor = all_reduce.divisor;
-  transport.start(combination, x.reshape({-1}), share, {})->finish();
+  transport.start(combination, x.reshape({-1}), share, {}, subject)->finish();
   Route collection = all_gather_route(shares, all_reduce.rank);
   // A device's engine gathers in place.
   if (x.is_cpu()) collection = without_own_moves(std::move(collection));
-  return std::make_unique<Collection>(transport.start(collection, share, elements, {}), landed, out);
+  return std::make_unique<Collection>(transport.start(collection, share, elements, {}, subject), landed, out);
 }
 
 }  // namespace shardway

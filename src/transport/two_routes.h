@@ -15,6 +15,6 @@ namespace shardway {
 //   first  pulls [0,2) of both, which lands on [0,2)
 //   second pulls [2,4) from rank 1
 std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_reduce, const at::Tensor& x,
-                                       const at::Tensor& out);
+                                       const at::Tensor& out, const Subject& subject);
 
 }  // namespace shardway

@@ -5,11 +5,13 @@
 #include <sched.h>
 
 #include <array>
+#include <functional>
 #include <random>
 #include <span>
 
 #include "rank_runner.h"
 #include "scenario.h"
+#include "shm/all_reduce.h"
 #include "shm/errors.h"
 
 namespace shardway::testing {
@@ -210,6 +212,58 @@ TEST_P(ShmGroup, NotesOfEveryLengthArrive) {
     }
   };
   EXPECT_NO_THROW(run_threads(GetParam(), body));
+}
+
+// Of rank 1, and of the others.
+struct Mixed {
+  const char* name;
+  std::function<void(shm::Group&)> odd;
+  std::function<void(shm::Group&)> usual;
+};
+
+shm::Subject about(const char* what) {
+  return {.mark = shm::mark_of(what), .words = [what] { return std::string(what); }};
+}
+
+TEST_P(ShmGroup, RanksInDifferentCallsAllSayTheSameAndGoOn) {
+  if (GetParam() == 1) return;
+  const auto note = [](const char* what, int64_t bytes) {
+    return [=](shm::Group& group) {
+      const std::vector<std::byte> mine(static_cast<size_t>(bytes));
+      std::vector<std::byte> rows(static_cast<size_t>(group.size() * 4096));
+      group.gather_notes(mine, rows.data(), 4096, about(what));
+    };
+  };
+  const auto sum = [](const char* what, int64_t bytes) {
+    return [=](shm::Group& group) {
+      std::vector<std::byte> memory(static_cast<size_t>(bytes));
+      group.run(shm::AllReduce{.input = memory.data(), .output = memory.data(), .bytes = bytes, .how = {}},
+                about(what));
+    };
+  };
+  const std::vector<Mixed> cases = {
+      {"notes", note("odd", 100), note("usual", 0)},
+      {"a small sum", sum("odd", 64), note("usual", 10)},
+      {"a large sum", sum("odd", 1 << 20), note("usual", 10)},
+      {"sums", sum("odd", 64), sum("usual", 1 << 20)},
+      {"a barrier", [](shm::Group& group) { group.barrier(); }, sum("usual", 64)}};
+  const Scenario scenario = gather({0}, 0, ragged(GetParam(), 20'000));
+  const auto body = [&](shm::Group& group) {
+    for (const Mixed& mixed : cases) {
+      std::string said = "nothing";
+      try {
+        (group.rank() == 1 ? mixed.odd : mixed.usual)(group);
+      } catch (const shm::Disagreement& error) {
+        said = error.what();
+      }
+      const std::string odd = mixed.name == std::string("a barrier") ? "a barrier" : "odd";
+      if (said != "ranks called different collectives: usual on rank 0, " + odd + " on rank 1")
+        throw std::runtime_error(std::string(mixed.name) + ": " + said);
+      run_scenario(group, scenario);
+    }
+  };
+  EXPECT_NO_THROW(run_threads(GetParam(), body));
+  EXPECT_EQ(run_processes(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
 }
 
 INSTANTIATE_TEST_SUITE_P(, ShmGroup, ::testing::Values(1, 2, 3, 4),

@@ -1,0 +1,38 @@
+// What the bytes between ranks may hold, for readers that know no torch.
+#pragma once
+
+#include <cstdint>
+
+namespace shardway::wire {
+
+inline constexpr int64_t kMaxDims = 16;
+inline constexpr int kOps = 5;    // shardway::Op
+inline constexpr int kGrads = 3;  // shardway::Grad
+
+// The numbers that torch gives to dtypes and devices.
+struct Kinds {
+  int64_t (*bytes_of_dtype)(int64_t dtype) = nullptr;  // 0 where there is no such dtype
+  int64_t devices = 0;
+};
+
+// Bytes of a dense tensor, or -1 where torch has none of this shape. Extents are multiplied in order, as
+// torch does it: (2^62, 0) can be, (2^62, 4, 0) cannot.
+inline int64_t dense_bytes(const int64_t* shape, int64_t ndim, int64_t element_bytes) {
+  int64_t count = 1;
+  for (int64_t d = 0; d < ndim; ++d) {
+    if (shape[d] < 0 || __builtin_mul_overflow(count, shape[d], &count)) return -1;
+  }
+  int64_t bytes = 0;
+  return __builtin_mul_overflow(count, element_bytes, &bytes) ? -1 : bytes;
+}
+
+// The sum of one size per rank, or -1 where one is negative or it cannot be counted.
+inline int64_t total_of(const int64_t* sizes, int64_t ranks) {
+  int64_t total = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    if (sizes[rank] < 0 || __builtin_add_overflow(total, sizes[rank], &total)) return -1;
+  }
+  return total;
+}
+
+}  // namespace shardway::wire

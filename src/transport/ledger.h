@@ -1,0 +1,34 @@
+// The calls of a process group that go by messages: how many there were, and why there are no more.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace shardway {
+
+// All transports of a process group share one, so that every rank counts alike.
+class Ledger {
+ public:
+  // The number of the next call. Throws c10::DistBackendError when the group is lost.
+  uint64_t next() {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK_WITH(DistBackendError, why_lost_.empty(), "the group cannot be used any more: ", why_lost_);
+    return ++calls_;
+  }
+
+  // A message did not come: later ones would be taken for it. The first reason stays.
+  void lose(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (why_lost_.empty()) why_lost_ = why;
+  }
+
+ private:
+  std::mutex mutex_;
+  uint64_t calls_ = 0;
+  std::string why_lost_;
+};
+
+}  // namespace shardway
