@@ -23,8 +23,8 @@ struct MemoryStats {
 // Of this process. Any thread may call.
 MemoryStats memory_stats();
 
-// Gives what is kept back to the system; shared memory all at once, where no tensor lies in it and no group of
-// this host has it. Any thread may call.
+// Gives what is kept back to the system; shared memory all at once, where no tensor lies in it and no group
+// of this host has it. Any thread may call.
 void empty_cache();
 
 // A CPU tensor in memory that the other ranks of this host can read: collectives copy from it straight into

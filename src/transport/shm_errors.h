@@ -25,7 +25,7 @@ void translated(int64_t rank, Body&& body, std::string_view op = {}) {
   } catch (const shm::WrongProcess& error) {
     TORCH_CHECK_WITH(DistBackendError, false, op, colon, error.what(), " (rank ", rank, ")");
   } catch (const shm::Disagreement& error) {  // the same on every rank
-    TORCH_CHECK_VALUE(false, op, colon, error.what());
+    TORCH_CHECK_VALUE(false, error.what());
   } catch (const shm::ArenaFull& error) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, op, colon, error.what(), " (rank ", rank, ")");
   } catch (const std::invalid_argument& error) {
