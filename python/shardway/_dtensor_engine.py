@@ -107,17 +107,24 @@ class _Shortcut:
 
 
 def _is_plain(
-    dtensor: DTensor, mesh: DeviceMesh, placements: tuple[Placement, ...], async_op: bool, dtypes: dict[str, Any]
+    dtensor: DTensor, mesh: DeviceMesh, placements: tuple[Placement, ...], async_op: bool, *dtypes: Any
 ) -> bool:
     """Whether nothing but a move is asked for."""
     return (
         not async_op
         and mesh is dtensor._spec.mesh
         and placements != dtensor._spec.placements
-        and dtypes["op_dtype"] == dtypes["out_dtype"] == dtensor._local_tensor.dtype
+        and _keeps_dtype(dtensor._local_tensor.dtype, *dtypes)
         and not (dtensor.requires_grad and (torch.is_grad_enabled() or torch.is_inference_mode_enabled()))
         and not torch._C._are_functorch_transforms_active()
     )
+
+
+def _keeps_dtype(dtype: torch.dtype, *given: Any) -> bool:
+    """torch 2.13 gives one dict of dtypes, 2.11 those of forward and backward, None for unchanged."""
+    if len(given) == 1 and isinstance(given[0], dict):
+        return bool(given[0]["op_dtype"] == given[0]["out_dtype"] == dtype)
+    return all(each is None or each == dtype for each in given)
 
 
 def _redistributed(dtensor: DTensor, placements: tuple[Placement, ...]) -> DTensor:
