@@ -34,7 +34,7 @@ class Taker {
 
 // What the backend does with a note: reads every byte that it was promised.
 uint64_t use(const Note& note, int64_t ranks) {
-  uint64_t sum = name_of(note.call)[0];
+  uint64_t sum = static_cast<uint8_t>(name_of(note.call)[0]);
   int64_t elements = 0;
   for (int64_t rank = 0; rank < ranks; ++rank)
     elements += note.sends.of(rank) * 16 + note.takes.of(rank) * 16;
