@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shm/said.h"
+#include "taker.h"
 
 namespace {
 
@@ -13,28 +14,6 @@ using namespace shardway::shm;
 constexpr int64_t kRanks = 3;
 constexpr int64_t kArenaBytes = 1 << 12;
 constexpr uint64_t kNumber = 7;
-
-// Takes values off the front of the input; zeros when there is nothing left.
-class Bytes {
- public:
-  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-
-  void fill(void* to, size_t bytes) {
-    const size_t taken = std::min(bytes, size_);
-    if (taken > 0) std::memcpy(to, data_, taken);
-    data_ += taken;
-    size_ -= taken;
-  }
-  int64_t below(int64_t limit) {
-    uint16_t value = 0;
-    fill(&value, sizeof(value));
-    return value % limit;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
 
 // Memory of exactly this size, so that a look past its end is seen.
 struct Memory {
@@ -74,26 +53,26 @@ void ask(Question&& question) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Memory memory;
-  Bytes bytes(data, size);
+  shardway::fuzz::Taker bytes(data, size);
   const Board board(memory.board.get(), memory.section.data(), memory.plan);
   std::memset(memory.board.get(), 0, static_cast<size_t>(memory.plan.bytes()));
 
   // The question that this rank has, then what the peer says.
-  const int64_t element_bytes = int64_t{1} << bytes.below(5);
-  const auto dims = static_cast<size_t>(bytes.below(5));
+  const int64_t element_bytes = int64_t{1} << bytes.take_below(5);
+  const auto dims = static_cast<size_t>(bytes.take_below(5));
   Pull pull{.peer = 1, .from = Dims::zeros(dims), .to = Dims::zeros(dims), .extent = Dims::zeros(dims)};
   for (size_t d = 0; d < dims; ++d) {
-    pull.from[d] = bytes.below(2) == 0 ? kUnknown : bytes.below(100);
-    pull.extent[d] = bytes.below(6);
+    pull.from[d] = bytes.take_below(2) == 0 ? kUnknown : bytes.take_below(100);
+    pull.extent[d] = bytes.take_below(6);
   }
-  const int64_t index = bytes.below(4);
-  const Run run{.from = bytes.below(2) == 0 ? kUnknown : bytes.below(1 << 13),
-                .bytes = bytes.below(1 << 12) * element_bytes,
+  const int64_t index = bytes.take_below(4);
+  const Run run{.from = bytes.take_below(2) == 0 ? kUnknown : bytes.take_below(1 << 13),
+                .bytes = bytes.take_below(1 << 12) * element_bytes,
                 .element_bytes = element_bytes};
-  const bool is_in_time = bytes.below(8) > 0;
-  bytes.fill(&board.header(kNumber), sizeof(Header));
+  const bool is_in_time = bytes.take_below(8) > 0;
+  bytes.take_into(&board.header(kNumber), sizeof(Header));
   if (is_in_time) board.header(kNumber).number = kNumber;
-  bytes.fill(memory.board.get() + memory.plan.lists(kNumber), 2048);
+  bytes.take_into(memory.board.get() + memory.plan.lists(kNumber), 2048);
 
   const Sight sight{.number = kNumber,
                     .reader = 0,

@@ -9,6 +9,7 @@
 
 #include "shm/header.h"
 #include "shm/message.h"
+#include "taker.h"
 
 namespace shardway::shm {
 namespace {
@@ -16,31 +17,30 @@ namespace {
 constexpr size_t kMemoryBytes = 2048;
 constexpr int64_t kMostSteps = 3 * static_cast<int64_t>(kMemoryBytes / sizeof(MessageHead));
 
-class Taker {
- public:
-  Taker(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+using fuzz::Taker;
 
-  bool is_empty() const { return size_ == 0; }
+// Mostly a place where a message can lie, sometimes any number.
+int64_t take_offset(Taker& taker) {
+  const auto place = taker.take<uint8_t>();
+  return place < 192 ? place % 32 * 64 : taker.take<int64_t>();
+}
 
-  template <class T>
-  T take() {
-    T value{};
-    const size_t bytes = std::min(sizeof(T), size_);
-    std::memcpy(&value, data_, bytes);
-    data_ += bytes;
-    size_ -= bytes;
-    return value;
-  }
+const size_t bytes = std::min(sizeof(T), size_);
+std::memcpy(&value, data_, bytes);
+data_ += bytes;
+size_ -= bytes;
+return value;
+}
 
-  // Mostly a place where a message can lie, sometimes any number.
-  int64_t take_offset() {
-    const auto place = take<uint8_t>();
-    return place < 192 ? place % 32 * 64 : take<int64_t>();
-  }
+// Mostly a place where a message can lie, sometimes any number.
+int64_t take_offset() {
+  const auto place = take<uint8_t>();
+  return place < 192 ? place % 32 * 64 : take<int64_t>();
+}
 
- private:
-  const uint8_t* data_;
-  size_t size_;
+private:
+const uint8_t* data_;
+size_t size_;
 };
 
 struct Free {
@@ -52,7 +52,7 @@ void forge(std::byte* memory, Taker& taker) {
     const auto what = taker.take<uint8_t>();
     if (what < 128) {
       std::byte* place = memory + what % 32 * 64;
-      const int64_t next = taker.take_offset();
+      const int64_t next = take_offset(taker);
       new (place) MessageHead{.next = next, .label = {.tag = what}, .bytes = taker.take<uint8_t>()};
     } else {
       const size_t place = taker.take<uint16_t>() % (kMemoryBytes - 7);
@@ -64,7 +64,7 @@ void forge(std::byte* memory, Taker& taker) {
 
 void walk(Taker taker) {
   const auto sent = taker.take<uint64_t>();
-  const int64_t first = taker.take_offset();
+  const int64_t first = take_offset(taker);
   const auto holds = taker.take<uint32_t>();  // a bit by message, over and over
   const std::unique_ptr<std::byte, Free> memory(
       static_cast<std::byte*>(std::aligned_alloc(64, kMemoryBytes)));

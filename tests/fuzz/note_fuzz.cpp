@@ -7,29 +7,23 @@
 #include <string>
 
 #include "backend/note.h"
+#include "taker.h"
 
 namespace shardway::backend {
 namespace {
 
-class Taker {
- public:
-  Taker(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+using fuzz::Taker;
 
-  bool is_empty() const { return size_ == 0; }
+const size_t bytes = std::min(sizeof(T), size_);
+std::memcpy(&value, data_, bytes);
+data_ += bytes;
+size_ -= bytes;
+return value;
+}
 
-  template <class T>
-  T take() {
-    T value{};
-    const size_t bytes = std::min(sizeof(T), size_);
-    std::memcpy(&value, data_, bytes);
-    data_ += bytes;
-    size_ -= bytes;
-    return value;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
+private:
+const uint8_t* data_;
+size_t size_;
 };
 
 // What the backend does with a note: reads every byte that it was promised.

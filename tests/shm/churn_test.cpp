@@ -34,9 +34,9 @@ int32_t element(int64_t call, int64_t rank, int64_t i) {
 
 // Numbers of elements around the bytes at which one way of moving gives way to another (thresholds.h).
 int64_t any_count(Dice& dice) {
-  static const Ints kBytes = {0,        64,       128,      1 << 10,   2 << 10,   8 << 10,
-                              16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 600 << 10};
-  return std::max<int64_t>(0, dice.any_of(kBytes) / 4 + dice.between(int64_t{-1}, int64_t{1}));
+  static const Ints bytes = {0,        64,       128,      1 << 10,   2 << 10,   8 << 10,
+                             16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 600 << 10};
+  return std::max<int64_t>(0, dice.any_of(bytes) / 4 + dice.between(int64_t{-1}, int64_t{1}));
 }
 
 // A rank's input, in its arena or in private memory.
@@ -185,8 +185,8 @@ class Churn {
 
  private:
   void make() {
-    static const std::vector<Ints> kMembers = {{0, 1}, {0, 2}, {0, 1, 2}, {1, 2}, {2, 0}};
-    Living made{.members = dice_.any_of(kMembers)};
+    static const std::vector<Ints> members = {{0, 1}, {0, 2}, {0, 1, 2}, {1, 2}, {2, 0}};
+    Living made{.members = dice_.any_of(members)};
     const shm::Ways ways{.inline_bytes = dice_.one_in(2) ? 8 << 10 : shm::kInlineBytes,
                          .swaps = dice_.one_in(2),
                          .hands_back = !dice_.one_in(4)};
@@ -217,10 +217,10 @@ class Churn {
 
   // One member may part from it at once, another when several other groups have come.
   void end(Living& ending) {
-    static const Ints kDelays = {0, 0, 1, 2, 4, 8};
+    static const Ints delays = {0, 0, 1, 2, 4, 8};
     for (size_t i = 0; i < ending.members.size(); ++i) {
-      const int64_t leaves = round_ + dice_.any_of(kDelays);
-      ending.partings.push_back({.leaves = leaves, .drops = leaves + dice_.any_of(kDelays)});
+      const int64_t leaves = round_ + dice_.any_of(delays);
+      ending.partings.push_back({.leaves = leaves, .drops = leaves + dice_.any_of(delays)});
     }
   }
 
