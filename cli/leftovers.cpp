@@ -108,7 +108,9 @@ Keeper::Keeper(const std::string& job) {
 }
 
 Keeper::~Keeper() {
+  const auto before = std::signal(SIGPIPE, SIG_IGN);  // the keeper may be gone
   (void)!write(launcher_is_alive_.get(), "", 1);
+  std::signal(SIGPIPE, before);
   launcher_is_alive_ = shm::File();
   waitpid(pid_, nullptr, 0);
 }

@@ -112,12 +112,11 @@ Table::Table(int64_t size)
       lengths_(static_cast<size_t>(size)),
       notes_(static_cast<size_t>(size)) {}
 
-void Table::read(int64_t rank, Call call) {
+void Table::read(int64_t rank) {
   const std::span row(rows_.data() + rank * kRowBytes,
                       static_cast<size_t>(lengths_[static_cast<size_t>(rank)]));
   try {
-    TORCH_CHECK_VALUE(read_note(row, size_, notes_[static_cast<size_t>(rank)]), name_of(call), ": rank ",
-                      rank, " is in a call of shardway's own instead");
+    if (!read_note(row, size_, notes_[static_cast<size_t>(rank)])) throw BadNote("it is none");
   } catch (const BadNote& error) {
     throw shm::BadHeader("rank " + std::to_string(rank) + " sends a note that cannot be: " + error.what());
   }
@@ -149,7 +148,7 @@ Heard Table::agree(shm::Group& group, Call call, const std::function<Terms()>& p
                              .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
   group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), kRowBytes, subject,
                      lengths_.data());
-  for (int64_t rank = 0; rank < size_; ++rank) read(rank, call);
+  for (int64_t rank = 0; rank < size_; ++rank) read(rank);
   const Heard heard(notes_);
   heard.check(call);
   return heard;

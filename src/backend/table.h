@@ -64,7 +64,7 @@ class Table {
   Heard agree(shm::Group& group, Call call, const std::function<Terms()>& prepare);
 
  private:
-  void read(int64_t rank, Call call);
+  void read(int64_t rank);
 
   int64_t size_;
   std::vector<std::byte> note_;

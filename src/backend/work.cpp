@@ -11,6 +11,9 @@
 namespace shardway::backend {
 namespace {
 
+// More cannot be added to the clock for sure.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 3650);
+
 c10::intrusive_ptr<c10::ivalue::Future> new_future() {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
 }
@@ -99,8 +102,9 @@ void CallWork::settle(c10::ivalue::Future& future) {
 // May be interrupted; the call goes on.
 bool CallWork::wait(std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
+  home().check();  // before the lock, which a thread that is not here may have
   std::unique_lock lock(mutex_);
-  const auto end = Clock::now() + timeout;
+  const auto end = Clock::now() + std::min(timeout, kLongestWait);
   const auto is_over = [this] { return completed_; };
   const auto may_wait = [&] { return timeout == kNoTimeout || Clock::now() < end; };
   while (!is_over() && may_wait()) {
@@ -123,6 +127,7 @@ bool CallWork::wait(std::chrono::milliseconds timeout) {
 std::vector<at::Tensor> CallWork::result() { return outputs_; }
 
 c10::intrusive_ptr<c10::ivalue::Future> CallWork::getFuture() {
+  home().check();
   bool is_over = false;
   {
     const std::lock_guard lock(mutex_);

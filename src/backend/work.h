@@ -12,6 +12,7 @@
 #include "backend/identity.h"
 #include "backend/memory.h"
 #include "shm/mailbox.h"
+#include "transport/home_process.h"
 #include "transport/shm_engine.h"
 
 namespace shardway::backend {
@@ -31,11 +32,13 @@ class ToldWork : public c10d::Work {
 
  protected:
   const Identity& identity() const { return *identity_; }
+  const HomeProcess& home() const { return home_; }
   const char* name() const { return title_ + sizeof("shardway:") - 1; }
 
  private:
   const char* title_;
   std::shared_ptr<const Identity> identity_;
+  HomeProcess home_;
   mutable std::atomic<bool> is_told_{false};
 };
 

@@ -112,7 +112,7 @@ bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) 
          !transport.has_own(route, x);
 }
 
-// Both live as long as the subject, whose words take no memory of their own until they are asked for.
+// The subject refers to both, which outlive it; its words take no memory until they are asked for.
 Subject subject_of(const Launch& launch, const at::Tensor& input) {
   const char* name = name_of(launch.collective);
   if (launch.pass == Pass::forward) return moves_of(name, launch.number);

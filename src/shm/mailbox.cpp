@@ -127,7 +127,7 @@ bool Mailbox::is_done_within(const std::shared_ptr<Receipt>& receipt, std::chron
 }
 
 bool Mailbox::wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time) {
-  if (is_done_within(receipt, time)) return !receipt->is_given_up;
+  if (is_done_within(receipt, time)) return is_wanted(receipt);
   give_up(receipt);
   const std::string limit = std::to_string(time.count()) + " ms";
   waiting_.end({.how = End::unanswered, .rank = waiting_.rank()},
@@ -139,6 +139,11 @@ bool Mailbox::wait(const std::shared_ptr<Receipt>& receipt, std::chrono::millise
 
 bool Mailbox::wait_or_give_up(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time) {
   if (!is_done_within(receipt, time)) give_up(receipt);
+  return is_wanted(receipt);
+}
+
+bool Mailbox::is_wanted(const std::shared_ptr<Receipt>& receipt) {
+  const std::lock_guard lock(mutex_);
   return !receipt->is_given_up;
 }
 

@@ -88,6 +88,7 @@ class Mailbox {
   void deliver(int64_t sender, const Message& message);
   void keep(int64_t sender, const Message& message);
   void forget(std::list<Kept>::iterator kept);
+  bool is_wanted(const std::shared_ptr<Receipt>& receipt);
   static bool fits(const Receipt& receipt, int64_t sender, const Label& label);
   static void fulfil(Receipt& receipt, int64_t sender, const Message& message);
 

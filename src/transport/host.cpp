@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -14,12 +13,14 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
 
+#include "shm/fork_mutex.h"
 #include "shm/interrupt.h"
 #include "transport/c10d.h"
 #include "transport/exchange.h"
 #include "transport/home_process.h"
 #include "transport/param_comms.h"
 #include "transport/shm.h"
+#include "transport/shm_errors.h"
 #include "transport/virtual_group.h"
 
 namespace shardway {
@@ -39,7 +40,7 @@ Wanted wanted_transport() {
 struct Host {
   std::mutex mutex;
   bool is_decided = false;
-  bool was_interrupted = false;    // while it was decided: who has been told what is not known
+  bool has_failed = false;         // while it was decided: who has been told what is not known
   std::shared_ptr<Transport> shm;  // without: c10d alone
   std::shared_ptr<Turns> turns = std::make_shared<Turns>();
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
@@ -54,21 +55,22 @@ class Hosts {
     return *hosts;
   }
 
-  Hosts() {
-    // A child finds the table whole, and its lock free.
-    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                   [] { instance().mutex_.unlock(); });
-  }
-
   std::shared_ptr<Host> of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    std::vector<Entry> gone;  // ends after the lock: what a group leaves has locks of its own
     const std::lock_guard lock(mutex_);
     const auto found = hosts_.find(group.get());
     if (found != hosts_.end()) return found->second.host;
-    std::erase_if(hosts_, [](const auto& entry) { return entry.second.group.expired(); });
+    gone = take_gone();
     auto host = std::make_shared<Host>();
     hosts_.emplace(group.get(),
                    Entry{.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), .host = host});
     return host;
+  }
+
+  void forget_gone() {
+    std::vector<Entry> gone;
+    const std::lock_guard lock(mutex_);
+    gone = take_gone();
   }
 
  private:
@@ -77,7 +79,20 @@ class Hosts {
     std::shared_ptr<Host> host;
   };
 
-  std::mutex mutex_;
+  std::vector<Entry> take_gone() {
+    std::vector<Entry> gone;
+    for (auto entry = hosts_.begin(); entry != hosts_.end();) {
+      const auto next = std::next(entry);
+      if (entry->second.group.expired()) {
+        gone.push_back(std::move(entry->second));
+        hosts_.erase(entry);
+      }
+      entry = next;
+    }
+    return gone;
+  }
+
+  shm::ForkMutex mutex_;
   std::unordered_map<c10d::ProcessGroup*, Entry> hosts_;
 };
 
@@ -130,7 +145,7 @@ using Bytes = std::vector<std::byte>;
 // Every rank's block, by the group's own engine, whose waits nothing can interrupt: so it is a thread of its
 // own that waits, for as long as it takes.
 Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine,
-                      bool& was_interrupted) {
+                      bool& has_failed) {
   std::packaged_task<Bytes()> task(
       [engine, block = Bytes(mine.begin(), mine.end()), state = at::ThreadLocalState()] {
         const at::ThreadLocalStateGuard guard(state);
@@ -143,9 +158,9 @@ Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const 
     return exchanged(*engine, mine);
   }
   while (result.wait_for(shm::kInterruptEvery) != std::future_status::ready) {
-    was_interrupted = true;
+    has_failed = true;
     shm::check_interrupt();
-    was_interrupted = false;
+    has_failed = false;
   }
   return result.get();
 }
@@ -214,8 +229,9 @@ class HostTransport : public Transport {
     host_->home.check();
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
-      TORCH_CHECK_WITH(DistBackendError, !host_->was_interrupted,
-                       "the group's first call was interrupted: make another group (rank ", rank_, ")");
+      TORCH_CHECK_WITH(DistBackendError, !host_->has_failed,
+                       "the group's first call was interrupted or failed: make another group (rank ", rank_,
+                       ")");
       host_->shm = decide();
       host_->is_decided = true;
     }
@@ -259,10 +275,20 @@ std::shared_ptr<Transport> HostTransport::decide() {
   if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
   c10d();
   const auto exchange = [this](std::span<const std::byte> mine) {
-    return exchanged_aside(c10d_, mine, host_->was_interrupted);
+    return exchanged_aside(c10d_, mine, host_->has_failed);
   };
-  shm::Joined joined =
-      shm::Group::join({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
+  shm::Joined joined;
+  translated(rank_, [&] {
+    try {
+      joined = shm::Group::join(
+          {.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
+    } catch (const c10::Error&) {  // the exchange's own: its engine tells the others
+      throw;
+    } catch (...) {
+      host_->has_failed = true;
+      throw;
+    }
+  });
   if (joined.group) return make_shm_transport(std::move(joined.group));
   TORCH_CHECK_VALUE(wanted != Wanted::shm,
                     "SHARDWAY_TRANSPORT=shm, but the ranks share no memory: ", joined.why_not);
@@ -270,6 +296,8 @@ std::shared_ptr<Transport> HostTransport::decide() {
 }
 
 }  // namespace
+
+void forget_gone_groups() { Hosts::instance().forget_gone(); }
 
 void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   Hosts::instance().of(group)->home.leave();

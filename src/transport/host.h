@@ -22,6 +22,9 @@ class SharesMemory {
   virtual std::shared_ptr<ShmEngine> shm_engine() = 0;
 };
 
+// Lets go of what is known of process groups that are no more.
+void forget_gone_groups();
+
 // Whether the ranks share a host is found out at the first call, which is collective, and remembered for as
 // long as the process group lives. SHARDWAY_TRANSPORT=shm or c10d, the same on every rank, decides instead.
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "shm/fork_mutex.h"
 #include "transport/arrivals.h"
 #include "transport/boxes.h"
 #include "transport/home_process.h"
@@ -75,8 +76,9 @@ class Janitor {
 
   void adopt(std::deque<std::unique_ptr<Message>> messages) {
     const std::lock_guard lock(mutex_);
+    if (!home_.is_this()) begin_anew();
     for (auto& message : messages) left_.push_back(std::move(message));
-    came_.notify_one();
+    came_->notify_one();
     if (is_at_work_) return;
     try {
       std::thread([this] { work(); }).detach();
@@ -88,10 +90,20 @@ class Janitor {
  private:
   Janitor() = default;
 
+  // In a child of fork the thread is not there, and what it was to wait for is the parent's.
+  void begin_anew() {
+    for (auto& message : left_) (void)message.release();
+    left_.clear();
+    (void)came_.release();
+    came_ = std::make_unique<std::condition_variable_any>();
+    is_at_work_ = false;
+    home_ = {};
+  }
+
   void work() {
     for (;;) {
       std::unique_lock lock(mutex_);
-      came_.wait(lock, [this] { return !left_.empty(); });
+      came_->wait(lock, [this] { return !left_.empty(); });
       const std::unique_ptr<Message> message = std::move(left_.front());
       left_.pop_front();
       lock.unlock();
@@ -102,8 +114,9 @@ class Janitor {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable came_;
+  HomeProcess home_;
+  shm::ForkMutex mutex_;
+  std::unique_ptr<std::condition_variable_any> came_ = std::make_unique<std::condition_variable_any>();
   std::deque<std::unique_ptr<Message>> left_;
   bool is_at_work_ = false;
 };

@@ -11,6 +11,8 @@
 
 #include "shardway/memory.h"
 #include "shm/errors.h"
+#include "shm/retired.h"
+#include "transport/host.h"
 
 namespace shardway {
 namespace {
@@ -89,7 +91,11 @@ bool uses_shared_allocator() { return is_installed.load(std::memory_order_relaxe
 
 shm::ArenaStats shared_memory_stats() { return shm::Arena::stats_of_process(); }
 
-void trim_shared_memory() { shm::Arena::renew_of_process(); }
+void trim_shared_memory() {
+  forget_gone_groups();
+  shm::sweep_retired();
+  shm::Arena::renew_of_process();
+}
 
 at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   static auto* allocator = new ArenaAllocator;  // never destroyed: storages keep a pointer to it

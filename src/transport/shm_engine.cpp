@@ -53,11 +53,12 @@ at::Tensor ShmEngine::fresh_rows(int64_t row_bytes) {
 }
 
 Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) {
-  Blocks blocks{.rows = fresh_rows(row_bytes)};
+  Blocks blocks;
   blocks.bytes.resize(static_cast<size_t>(group_->size()));
   const std::span note(static_cast<const std::byte*>(mine.const_data_ptr()),
                        static_cast<size_t>(mine.numel()));
   in_turn([&](shm::Group& group) {
+    blocks.rows = fresh_rows(row_bytes);
     group.gather_notes(note, static_cast<std::byte*>(blocks.rows.mutable_data_ptr()), row_bytes, subject,
                        blocks.bytes.data());
     blocks.number = group.calls();

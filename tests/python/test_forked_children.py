@@ -90,6 +90,21 @@ def test_a_child_is_told_by_the_backend(rank, size):
     run_forks(rank, size)
 
 
+@ranks(2, timeout_s=25, backend="shardway")
+def test_a_child_is_told_of_work_that_its_parent_began(rank, size):
+    dist.barrier()
+    x = torch.ones(4)
+    if rank == 0:
+        pending = dist.all_reduce(x, async_op=True)
+        calls = [pending.wait, lambda: dist.all_reduce(torch.ones(4)), lambda: pending.get_future().wait()]
+        assert_refused(said_in_child(calls), len(calls))
+    else:
+        time.sleep(0.3)
+        pending = dist.all_reduce(x, async_op=True)
+    pending.wait()
+    assert float(x[0]) == size
+
+
 @pytest.mark.parametrize("transport", ["shm", "c10d"])
 @ranks(2, timeout_s=40)
 def test_children_are_told_while_other_threads_call(rank, size, transport):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import os
 import pickle
+import time
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 import shardway as sw
@@ -191,3 +194,19 @@ def test_what_is_freed_can_be_given_back_to_the_system(rank, size):
     del x
     sw.empty_cache()
     assert sw.empty(2**22)[2**21] == 0
+
+
+@ranks(2)
+def test_what_groups_leave_can_be_given_back_too(rank, size):
+    group = dist.new_group([0, 1])
+    sw.all_gather_v(sw.empty(2**20).fill_(1), group=group)
+    assert sw.memory_stats()["shared_bytes"] > 0
+    dist.barrier()
+    dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while sw.memory_stats()["shared_bytes"] > 0 and time.monotonic() < deadline:  # the peer may still be in the group
+        sw.empty_cache()
+        time.sleep(0.01)
+    assert sw.memory_stats()["shared_bytes"] == 0
