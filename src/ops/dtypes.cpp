@@ -55,13 +55,13 @@ at::ScalarType scalar_type_of(DType dtype) {
 
 const wire::Kinds& kinds_of_torch() {
   static_assert(wire::kOps == static_cast<int>(Op::product) + 1);
-  static constexpr wire::Kinds kinds{
+  static constexpr wire::Kinds kKinds{
       .bytes_of_dtype = [](int64_t dtype) -> int64_t {
         if (dtype < 0 || dtype >= static_cast<int64_t>(at::ScalarType::Undefined)) return 0;
         return static_cast<int64_t>(c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(dtype)).itemsize());
       },
       .devices = c10::COMPILE_TIME_MAX_DEVICE_TYPES};
-  return kinds;
+  return kKinds;
 }
 
 }  // namespace shardway
