@@ -25,24 +25,6 @@ int64_t take_offset(Taker& taker) {
   return place < 192 ? place % 32 * 64 : taker.take<int64_t>();
 }
 
-const size_t bytes = std::min(sizeof(T), size_);
-std::memcpy(&value, data_, bytes);
-data_ += bytes;
-size_ -= bytes;
-return value;
-}
-
-// Mostly a place where a message can lie, sometimes any number.
-int64_t take_offset() {
-  const auto place = take<uint8_t>();
-  return place < 192 ? place % 32 * 64 : take<int64_t>();
-}
-
-private:
-const uint8_t* data_;
-size_t size_;
-};
-
 struct Free {
   void operator()(std::byte* memory) const { std::free(memory); }
 };

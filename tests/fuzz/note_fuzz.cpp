@@ -14,18 +14,6 @@ namespace {
 
 using fuzz::Taker;
 
-const size_t bytes = std::min(sizeof(T), size_);
-std::memcpy(&value, data_, bytes);
-data_ += bytes;
-size_ -= bytes;
-return value;
-}
-
-private:
-const uint8_t* data_;
-size_t size_;
-};
-
 // What the backend does with a note: reads every byte that it was promised.
 uint64_t use(const Note& note, int64_t ranks) {
   uint64_t sum = static_cast<uint8_t>(name_of(note.call)[0]);

@@ -25,21 +25,19 @@ Listing two_tensors() {
 
 // Where the numbers lie: magic, length, collective, op, grad, problem's length, count, then of the first
 // tensor dtype, requires_grad, dim, ndim, two extents, number of sizes, three sizes.
-enum Word : size_t {
-  kLength = 1,
-  kCollective = 2,
-  kOp = 3,
-  kGrad = 4,
-  kProblem = 5,
-  kCount = 6,
-  kDtype = 7,
-  kRequiresGrad = 8,
-  kDim = 9,
-  kNdim = 10,
-  kExtent = 12,
-  kSizes = 13,
-  kFirstSize = 14
-};
+constexpr size_t kLength = 1;
+constexpr size_t kCollective = 2;
+constexpr size_t kOp = 3;
+constexpr size_t kGrad = 4;
+constexpr size_t kProblem = 5;
+constexpr size_t kCount = 6;
+constexpr size_t kDtype = 7;
+constexpr size_t kRequiresGrad = 8;
+constexpr size_t kDim = 9;
+constexpr size_t kNdim = 10;
+constexpr size_t kExtent = 12;
+constexpr size_t kSizes = 13;
+constexpr size_t kFirstSize = 14;
 
 std::vector<std::byte> forged(size_t word, int64_t value) {
   std::vector<std::byte> bytes = wire::written(two_tensors());
