@@ -295,8 +295,10 @@ TEST(Mailbox, AChainThatGoesRoundFillsNoMemoryAndHasAnEnd) {
     forger.head->next.store(forger.offset() + 64);
     forger.pair->sent.store(UINT64_MAX);
   });
-  const bool is_timeout = said == "rank 1 could not be reached: it sent nothing within 200 ms";
-  EXPECT_TRUE(is_timeout || said.find("follows itself") != std::string::npos) << said;
+  // A slow reader, as under a sanitizer, sees the forger's own end before it sees the chain's.
+  const bool is_over = said == "rank 1 could not be reached: it sent nothing within 200 ms" ||
+                       said == "rank 1 could not be reached: its process ended";
+  EXPECT_TRUE(is_over || said.find("follows itself") != std::string::npos) << said;
 }
 
 TEST(Mailbox, AMessageThatCannotBeIsRefused) {
