@@ -1,12 +1,11 @@
 #include "shm/world.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
+#include "shm/handshake.h"
 #include "shm/job.h"
 #include "shm/meeting.h"
 
@@ -34,16 +33,9 @@ struct Choice {
   int64_t key = 0;
 };
 
-// And what it says last: empty, or why its part has no group.
-using Reason = std::array<char, 256>;
-
 template <class T>
 std::vector<T> exchanged(const Whole& whole, const T& mine) {
-  const std::vector<std::byte> all = whole.exchange(std::as_bytes(std::span(&mine, 1)));
-  std::vector<T> values(static_cast<size_t>(whole.size));
-  if (all.size() != values.size() * sizeof(T)) throw std::logic_error("the exchange gave too few bytes");
-  std::memcpy(values.data(), all.data(), all.size());
-  return values;
+  return words_of<T>(whole.exchange(std::as_bytes(std::span(&mine, 1))), whole.size);
 }
 
 std::vector<int64_t> members_of(const std::vector<Choice>& choices, int64_t color) {
@@ -101,14 +93,11 @@ Split split(const Whole& whole, int64_t color, int64_t key) {
                                .size = static_cast<int64_t>(result.members.size()),
                                .exchange = exchange,
                                .timeout = whole.timeout});
-  Reason mine = {};
-  const size_t length = std::min(joined.why_not.size(), mine.size() - 1);
-  std::copy_n(joined.why_not.begin(), length, mine.begin());
-  const std::vector<Reason> reasons = exchanged(whole, mine);
+  const std::vector<Reason> reasons =
+      exchanged(whole, reason_of(joined.why_not));  // empty where there is none
   for (size_t rank = 0; rank < reasons.size(); ++rank) {
-    if (reasons[rank][0] != '\0')
-      refuse("split: ranks of color " + std::to_string(choices[rank].color) +
-             " share no memory: " + std::string(reasons[rank].data()));
+    if (const std::string why_not = text_of(reasons[rank]); !why_not.empty())
+      refuse("split: ranks of color " + std::to_string(choices[rank].color) + " share no memory: " + why_not);
   }
   result.group = std::move(joined.group);
   return result;
