@@ -136,24 +136,25 @@ bool AllReduceCall::is_shuttled() const {
 void AllReduceCall::publish() {
   const Board& board = waiting_.own();
   path_ = path_for();
+  int64_t base = 0;
+  if (path_ == Path::packed) {
+    base = desk_.place_payload(number_, asked_.bytes);
+    copy_bytes(desk_.own_payload(number_, base), asked_.input, asked_.bytes);
+  } else if (path_ == Path::arena) {
+    base = desk_.arena->offset_of(asked_.input);
+  }
+  // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number_);
   header.path = path_;
   header.dims = 0;
   header.for_all = 1;
   header.is_listed = 0;
   header.element_bytes = 0;
-  header.base = 0;
+  header.base = base;
   header.span_bytes = asked_.bytes;
   header.note_bytes = mark_of(asked_.how);
-  if (path_ == Path::none) {
-    copy_bytes(inside(board, number_), asked_.input, asked_.bytes);
-  } else if (path_ == Path::packed) {
-    header.base = desk_.place_payload(number_, asked_.bytes);
-    copy_bytes(desk_.own_payload(number_, header.base), asked_.input, asked_.bytes);
-  } else if (path_ == Path::arena) {
-    header.base = desk_.arena->offset_of(asked_.input);
-  }
-  enter(waiting_, number_);
+  if (path_ == Path::none) copy_bytes(inside(board, number_), asked_.input, asked_.bytes);
+  enter(desk_, number_);
 }
 
 void AllReduceCall::hear_everybody() {

@@ -20,6 +20,7 @@ struct Desk {
   Ways ways = {};
   Payloads payloads = {};
   uint64_t swapped = 0;  // slots, in all calls (swap.h)
+  uint64_t mark = 0;     // what the call under way is about (subject.h)
 
   // Two ranks that swap put their payloads to each other's boards in every second call: so each writes the
   // lines that it read in the call before, which its own core has.

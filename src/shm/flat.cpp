@@ -60,20 +60,19 @@ FlatCall::FlatCall(Desk& desk, uint64_t number, const Flat& flat)
 Path FlatCall::publish() {
   const Board& board = waiting_.own();
   path_ = path_for(desk_, flat_);
+  const int64_t base = path_ == Path::packed  ? pack()
+                       : path_ == Path::arena ? desk_.arena->offset_of(flat_.input)
+                                              : 0;
+  // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number_);
   header.path = path_;
   header.dims = 1;
   header.for_all = 0;
   header.is_listed = 1;
   header.element_bytes = static_cast<uint32_t>(flat_.element_bytes);
-  header.base = 0;
+  header.base = base;
   header.span_bytes = flat_.input_bytes;
   header.note_bytes = 0;
-  if (path_ == Path::packed) {
-    header.base = pack();
-  } else if (path_ == Path::arena) {
-    header.base = desk_.arena->offset_of(flat_.input);
-  }
   const Lists lists = board.lists(number_, 1);
   *lists.shape() = flat_.input_bytes / flat_.element_bytes;
   *lists.strides() = flat_.element_bytes;
@@ -83,7 +82,7 @@ Path FlatCall::publish() {
     lists.listed()[peer] = {.offset_bytes = send.begin, .volume = send.bytes / flat_.element_bytes};
   }
   lists.first()[flat_.sends.size()] = static_cast<int32_t>(flat_.sends.size());
-  enter(waiting_, number_);
+  enter(desk_, number_);
   return path_;
 }
 

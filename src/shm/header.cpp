@@ -61,8 +61,10 @@ std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t
   return is_shared ? std::optional(Path::arena) : std::nullopt;
 }
 
-void enter(Waiting& waiting, uint64_t number) {
+void enter(Desk& desk, uint64_t number) {
+  Waiting& waiting = *desk.waiting;
   waiting.show_core();
+  waiting.own().header(number).mark = desk.mark;
   // Release: pairs with the acquire in meet(); the page is written before.
   waiting.own().entered(number).store(number, std::memory_order_release);
   waiting.ring();
@@ -90,41 +92,42 @@ Path publish(Desk& desk, uint64_t number, const Part& part) {
   const Board& board = waiting.own();
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
+  const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
+  const Path path = path_for(desk, part, bytes_in_memory);
+  const int64_t base = base_of(path, desk, number, input, packed_bytes);
+  const bool is_packed = path == Path::packed;
+  const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
+  if (is_packed)
+    pack_box(desk.own_payload(number, base), input.data, input.strides, input.shape, part.element_bytes);
+  // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number);
-  header.path = path_for(desk, part, bytes_in_memory);
+  header.path = path;
   header.dims = static_cast<uint8_t>(input.shape.size());
-  header.for_all = header.path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
+  header.for_all = path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
-  const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
-  header.base = base_of(header.path, desk, number, input, packed_bytes);
-  header.span_bytes = bytes_in_memory;
+  header.base = base;
+  header.span_bytes = is_packed ? packed_bytes : bytes_in_memory;
   header.note_bytes = 0;
-  const bool is_packed = header.path == Path::packed;
-  const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
-  if (is_packed) {
-    header.span_bytes = packed_bytes;
-    pack_box(desk.own_payload(number, header.base), input.data, input.strides, input.shape,
-             part.element_bytes);
-  }
   const Lists lists = board.lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
   std::copy(strides.begin(), strides.end(), lists.strides());
   if (header.is_listed != 0) list_pushes(lists, part, strides, waiting.size());
-  enter(waiting, number);
-  return header.path;
+  enter(desk, number);
+  return path;
 }
 
 void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note) {
-  Waiting& waiting = *desk.waiting;
-  Header& header = waiting.own().header(number);
+  const auto bytes = static_cast<int64_t>(note.size());
+  const int64_t base = desk.place_payload(number, bytes);
+  copy_bytes(desk.own_payload(number, base), note.data(), bytes);
+  Header& header = desk.waiting->own().header(number);
   header.path = Path::none;
   header.dims = 0;
   header.is_listed = 0;
-  header.note_bytes = static_cast<int64_t>(note.size());
-  header.base = desk.place_payload(number, header.note_bytes);
-  copy_bytes(desk.own_payload(number, header.base), note.data(), header.note_bytes);
-  enter(waiting, number);
+  header.note_bytes = bytes;
+  header.base = base;
+  enter(desk, number);
 }
 
 void meet(Waiting& waiting, uint64_t number) {

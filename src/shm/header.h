@@ -23,7 +23,7 @@ Path publish(Desk& desk, uint64_t number, const Part& part);
 void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note);
 
 // The header is written: it counts from now on.
-void enter(Waiting& waiting, uint64_t number);
+void enter(Desk& desk, uint64_t number);
 
 // The marks of the headers are not all alike: every rank sees that, and nobody has read anything.
 struct OtherCall {};
