@@ -1,13 +1,7 @@
-# What find_package(shardway CONFIG) finds, in a prefix of `cmake --install`, in a wheel and in the build tree:
-# the rooms that need no torch as archives, and the whole as libshardway.so.
+# What others link, as targets here and as what find_package(shardway CONFIG) finds in a prefix of `cmake --install`, in a
+# wheel and in the build tree: the rooms that need no torch as archives, and the whole as libshardway.so.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
-
-set(package_folder ${PROJECT_BINARY_DIR}/lib/cmake/shardway)
-configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/shardwayConfig.cmake.in ${package_folder}/shardwayConfig.cmake
-  INSTALL_DESTINATION lib/cmake/shardway)
-# Before 1.0 a minor version may break what was there.
-write_basic_package_version_file(${package_folder}/shardwayConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
 set(archives)
 foreach(room plan shm page)
@@ -20,6 +14,18 @@ foreach(room plan shm page)
   list(APPEND archives shardway_${room}_archive)
 endforeach()
 target_link_libraries(shardway_page_archive PUBLIC shardway_plan_archive)
+add_custom_target(shardway_archives DEPENDS ${archives})
+
+if(NOT SHARDWAY_INSTALL)
+  return()
+endif()
+
+set(package_folder ${PROJECT_BINARY_DIR}/lib/cmake/shardway)
+file(COPY ${CMAKE_CURRENT_LIST_DIR}/shardwayTorchTarget.cmake DESTINATION ${package_folder})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/shardwayConfig.cmake.in ${package_folder}/shardwayConfig.cmake
+  INSTALL_DESTINATION lib/cmake/shardway)
+# Before 1.0 a minor version may break what was there.
+write_basic_package_version_file(${package_folder}/shardwayConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
 # Lays the C++ side down below `root` as one component of the install. `ARGN` goes to each rule.
 function(shardway_install component root)
@@ -37,12 +43,14 @@ function(shardway_install component root)
       DESTINATION ${libraries}/cmake/shardway ${rule})
   endif()
   install(FILES ${package_folder}/shardwayConfig.cmake ${package_folder}/shardwayConfigVersion.cmake
-    DESTINATION ${libraries}/cmake/shardway ${rule})
+    ${package_folder}/shardwayTorchTarget.cmake DESTINATION ${libraries}/cmake/shardway ${rule})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/shardway DESTINATION ${headers} ${rule})
 endfunction()
 
 shardway_install(prefix "")
-install(TARGETS shardway_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT prefix)
+if(SHARDWAY_PROGRAM)
+  install(TARGETS shardway_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT prefix)
+endif()
 export(EXPORT prefix_rooms FILE ${package_folder}/shardwayRooms.cmake NAMESPACE shardway::)
 if(SHARDWAY_TORCH)
   export(EXPORT prefix_torch FILE ${package_folder}/shardwayTorch.cmake NAMESPACE shardway::)

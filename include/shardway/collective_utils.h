@@ -7,7 +7,8 @@
 
 #include "shardway/plan.h"
 
-namespace shardway::collective_utils {
+namespace shardway {
+namespace [[gnu::visibility("default")]] collective_utils {
 
 // Per mesh dim its ranks, GiB/s and latency in microseconds.
 struct MeshTopoInfo {
@@ -42,4 +43,5 @@ std::vector<Layout> min_cost_layouts(const Layout& from, const Layout& to, const
 // The price of one such step: the two differ in one mesh dim.
 double one_step_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo);
 
-}  // namespace shardway::collective_utils
+}  // namespace collective_utils
+}  // namespace shardway

@@ -26,7 +26,7 @@
 #include "shardway/group.h"
 #include "shardway/route.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // What the backward of a gather does with the gradients that the other ranks have of this rank's part.
 enum class Grad : uint8_t {

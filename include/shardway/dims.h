@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // A short list of numbers. Up to kInline of them lie in the object itself, so that thousands of boxes need no
 // memory elsewhere; any number is possible.

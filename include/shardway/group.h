@@ -17,7 +17,7 @@ namespace c10d {
 class ProcessGroup;
 }
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 class Transport;
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // Every rank's block of bytes in rank order, from this rank's: collective, all blocks of one length.
 // MPI_Allgather, a key-value store or a file will do.

@@ -5,7 +5,7 @@
 #include <limits>
 #include <new>
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // Memory for `bytes`, of those that were given back where there is some. Fresh memory costs a page fault
 // every 4 KiB, which takes longer than filling it. Up to 16 MiB are kept. Any thread may call.

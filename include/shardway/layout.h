@@ -8,7 +8,7 @@
 
 #include "shardway/route.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // What the elements of a tensor are, in torch's set.
 enum class DType : uint8_t {

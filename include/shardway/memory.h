@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // CPU results of 64 KiB and more come from memory that was touched before: fresh memory costs a page fault
 // every few KiB, which for large results takes longer than filling them. What is freed is kept for the

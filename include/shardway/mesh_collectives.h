@@ -19,7 +19,8 @@ namespace c10d {
 class Work;
 }
 
-namespace shardway::collective_utils {
+namespace shardway {
+namespace [[gnu::visibility("default")]] collective_utils {
 
 // What lies in parts along `gather_dim`, of any size per rank, in parts along `shard_dim` instead, as
 // torch.chunk cuts: a rank sends each of the others the piece that they have in common, and nothing else. A
@@ -58,4 +59,5 @@ at::Tensor unpad_tensor(const at::Tensor& tensor, int64_t pad_dim, int64_t pad_s
 std::vector<at::Tensor> fill_empty_tensor_to_shards(std::vector<at::Tensor> shards, int64_t shard_dim,
                                                     int64_t num_empty_tensors);
 
-}  // namespace shardway::collective_utils
+}  // namespace collective_utils
+}  // namespace shardway

@@ -11,7 +11,7 @@
 #include "shardway/group.h"
 #include "shardway/layout.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // What this rank holds of a tensor, how the tensor lies on its mesh, and the group that moves it. Cheap to
 // copy; copies share the local tensor.

@@ -9,7 +9,8 @@
 
 #include "shardway/collectives.h"
 
-namespace shardway::nn {
+namespace shardway {
+namespace [[gnu::visibility("default")]] nn {
 
 // With the group that is meant when a module is called, which may be joined after it was made.
 template <class Options>
@@ -124,4 +125,5 @@ TORCH_MODULE(Broadcast);
 TORCH_MODULE(Gather);
 TORCH_MODULE(Scatter);
 
-}  // namespace shardway::nn
+}  // namespace nn
+}  // namespace shardway

@@ -7,7 +7,7 @@
 
 #include "shardway/plan.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 struct PageOptions {
   // What the plan was priced with, for the time of each rank; left out: the default topology, where it gives

@@ -11,7 +11,7 @@
 #include "shardway/layout.h"
 #include "shardway/topology.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // What a step does. `slice` communicates nothing; `exchange` is any other route: every rank pulls its box
 // straight from the ranks that hold it.

@@ -10,7 +10,7 @@
 #include "shardway/mesh_tensor.h"
 #include "shardway/plan.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 struct RedistributeOptions {
   std::optional<Mesh> mesh = std::nullopt;  // of the result; left out: the input's

@@ -9,7 +9,7 @@
 #include "shardway/dims.h"
 #include "shardway/kept_memory.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // A half-open n-d interval: an offset and an extent per tensor dim.
 struct Box {

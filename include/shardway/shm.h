@@ -10,7 +10,7 @@
 
 #include "shardway/join.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // How elements that meet are combined; avg is a sum divided by the ranks.
 enum class Combination : uint8_t { sum, avg, min, max, product, band, bor, bxor };

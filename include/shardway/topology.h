@@ -8,7 +8,7 @@
 
 #include "shardway/layout.h"
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // A GiB is 2^30 bytes.
 struct Link {

@@ -6,7 +6,7 @@
 #define SHARDWAY_VERSION_MINOR 1
 #define SHARDWAY_VERSION_PATCH 0
 
-namespace shardway {
+namespace [[gnu::visibility("default")]] shardway {
 
 // SHARDWAY_VERSION of the library. Any thread may call.
 const char* version();

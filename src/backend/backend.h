@@ -27,7 +27,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 // Calls with asyncOp = false run on the caller's thread and give back finished work; the others are left to
 // a thread of the group, and all run in the order in which they are made. What c10d calls _allgather_base and
 // the like is renamed in versions to come: only here do those names stand.
-class Backend : public c10d::Backend, public SharesMemory {
+class [[gnu::visibility("default")]] Backend : public c10d::Backend, public SharesMemory {
  public:
   // Collective over the ranks that share the store. Throws c10::DistBackendError where they share no host.
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);

@@ -25,8 +25,8 @@ void check_dense(const at::Tensor& x, const char* name);
 void check_movable(const at::Tensor& x, const Group& group, const char* name = "x");
 
 // The rank within the group that `global` means, or `in_group` where that is given. `name` is "src" or "dst".
-int64_t checked_root(const std::string& name, int64_t global, std::optional<int64_t> in_group,
-                     const Group& group);
+[[gnu::visibility("default")]] int64_t checked_root(const std::string& name, int64_t global,
+                                                    std::optional<int64_t> in_group, const Group& group);
 
 // The dim counted from the front, of a tensor that can be moved.
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group);
@@ -57,7 +57,8 @@ void check_reduction(const at::Tensor& x, Op op);
 at::Tensor materialized(const at::Tensor& x);
 
 // Throws c10::ValueError: op, problem, rank.
-[[noreturn]] void raise(const std::string& op, const std::string& problem, int64_t rank);
+[[noreturn]] [[gnu::visibility("default")]] void raise(const std::string& op, const std::string& problem,
+                                                       int64_t rank);
 
 // What `check` found wrong; empty when nothing was.
 template <class Check>
@@ -80,7 +81,7 @@ auto named(const char* op, Body&& body) {
   }
 }
 
-std::string dtype_name(at::ScalarType dtype);
+[[gnu::visibility("default")]] std::string dtype_name(at::ScalarType dtype);
 
 // What an error adds that names ranks of a group by their numbers in it; empty where those are the job's too.
 std::string numbering_of(const std::vector<int64_t>& global_ranks);

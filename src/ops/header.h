@@ -20,7 +20,7 @@ namespace shardway {
 
 using wire::kMaxDims;
 
-const char* name_of(Collective collective);
+[[gnu::visibility("default")]] const char* name_of(Collective collective);
 
 // Of what all ranks must say alike: layouts and the way between them, a mesh.
 using CallHash = std::array<uint64_t, 2>;
@@ -113,11 +113,12 @@ bool is_on_device(const at::Tensor& x, const Group& group);
 
 // Whether a call in which the ranks bring tensors of one shape exchanges nothing, as if sizes were given: on
 // a device, where to hear of the others the host would have to wait.
-bool skips_exchange(const at::Tensor& x, const Group& group);
+[[gnu::visibility("default")]] bool skips_exchange(const at::Tensor& x, const Group& group);
 
 // For a call whose arguments could not even be read: takes part in the exchange when there is one, and
 // throws on every rank that does.
-[[noreturn]] void fail_together(Collective collective, const std::string& problem, const Group& group,
-                                bool sizes_known, const at::Tensor& x = {});
+[[noreturn]] [[gnu::visibility("default")]] void fail_together(Collective collective,
+                                                               const std::string& problem, const Group& group,
+                                                               bool sizes_known, const at::Tensor& x = {});
 
 }  // namespace shardway

@@ -17,6 +17,6 @@ struct MeshTensor::Place {
 };
 
 // The part of any rank, for a process that is not that rank: it can be looked at and not be moved.
-MeshTensor detached_part(at::Tensor local, const Layout& layout, int64_t rank);
+[[gnu::visibility("default")]] MeshTensor detached_part(at::Tensor local, const Layout& layout, int64_t rank);
 
 }  // namespace shardway

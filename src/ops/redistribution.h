@@ -25,7 +25,7 @@ void check_local(const MeshTensor& tensor);
 
 // Whether nothing of the others is unknown: every rank has a tensor on a device, and layouts say the rest. To
 // hear of them the host would have to wait.
-bool knows_all(const MeshTensor& tensor);
+[[gnu::visibility("default")]] bool knows_all(const MeshTensor& tensor);
 
 // Fills in what can be understood before something cannot; throws std::invalid_argument then. The local
 // tensor has been checked.

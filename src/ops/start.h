@@ -45,8 +45,10 @@ Async<std::vector<at::Tensor>> start_reduce_scatter_v(
 
 // For a list whose arguments could not even be read, but for `xs` perhaps: tells the other ranks where they
 // listen, and throws on all that do.
-[[noreturn]] void fail_list_together(Collective collective, const std::string& problem, const Group& group,
-                                     bool sizes_known, const std::vector<at::Tensor>& xs);
+[[noreturn]] [[gnu::visibility("default")]] void fail_list_together(Collective collective,
+                                                                    const std::string& problem,
+                                                                    const Group& group, bool sizes_known,
+                                                                    const std::vector<at::Tensor>& xs);
 
 // A whole call left to the transport's thread: it waits for nobody.
 template <class Result>

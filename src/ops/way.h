@@ -31,7 +31,7 @@ struct Way {
 bool communicates(const Way& way);
 
 // Whether every rank of the group holds all of a tensor, so that no way from there communicates.
-bool is_everywhere(const Layout& layout, const Group& group);
+[[gnu::visibility("default")]] bool is_everywhere(const Layout& layout, const Group& group);
 
 // Kept: asking again for the same plan takes no planning. Throws std::invalid_argument where the plan cannot
 // be run by the group.

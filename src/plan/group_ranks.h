@@ -11,7 +11,7 @@
 namespace shardway {
 
 // The ranks of a group by the numbers that meshes know them by.
-class GroupRanks {
+class [[gnu::visibility("default")]] GroupRanks {
  public:
   // Those of group ranks 0, 1, …
   explicit GroupRanks(std::vector<int64_t> numbers);

@@ -9,7 +9,7 @@ namespace shardway::shm {
 using InterruptCheck = void (*)();
 
 // Set once, by what loads the library; without, nothing ends a wait but what it waits for.
-void set_interrupt_check(InterruptCheck check);
+[[gnu::visibility("default")]] void set_interrupt_check(InterruptCheck check);
 
 // How often a thread that waits for long calls it.
 inline constexpr std::chrono::milliseconds kInterruptEvery{100};

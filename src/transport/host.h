@@ -31,6 +31,6 @@ std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup>
 
 // In a child of fork, of a process group of its parent's: every call of it throws there, whether or not the
 // parent made one.
-void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+[[gnu::visibility("default")]] void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 
 }  // namespace shardway

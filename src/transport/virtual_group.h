@@ -20,7 +20,7 @@ c10::intrusive_ptr<c10d::Backend> backend_of(c10d::ProcessGroup& group,
                                              std::optional<c10::DeviceType> device = std::nullopt);
 
 // Whether a group of several ranks can only be reached by its own methods.
-bool is_virtual(c10d::ProcessGroup& group);
+[[gnu::visibility("default")]] bool is_virtual(c10d::ProcessGroup& group);
 
 // By the group's own allgather and alltoall_base. One that lacks them is a c10::ValueError, the same on every
 // rank.

@@ -1,4 +1,5 @@
-"""A project of somebody else finds shardway in an installed prefix, in one that was moved, and in a wheel."""
+"""A project of somebody else finds shardway in an installed prefix, in one that was moved, in a wheel, in a build tree
+and as sources that it fetches."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
 FOLDER = ROOT / "build/consumer"  # always the same paths: the compiler cache knows them
 TIMEOUT_S = 400
-TORCH = torch.utils.cmake_prefix_path
+TORCH = Path(torch.__file__).parent
 
 
 def run(*command: object, environment: dict[str, str] | None = None, expect: int = 0) -> str:
@@ -64,17 +65,74 @@ def site() -> Path:
     return FOLDER / "site"
 
 
-def test_a_consumer_without_torch_builds_and_asks_for_no_torch(prefix: Path) -> None:
-    configure("without-torch", str(prefix), "-DWITH_TORCH=OFF")
-    assert "Torch" not in (FOLDER / "without-torch/CMakeCache.txt").read_text().replace("WITH_TORCH", "")
+def runs_without_torch(name: str) -> None:
     line = f"{sw.__version__}: 3 numbers, the last is 2; 1 step, a page"
-    assert answers("without-torch", "without_torch") == {f"[{rank}] {line}" for rank in range(2)}
-    assert "torch" not in run("ldd", FOLDER / "without-torch/without_torch").replace("without-torch", "")
+    assert answers(name, "without_torch") == {f"[{rank}] {line}" for rank in range(2)}
+    assert "libtorch" not in run("ldd", FOLDER / name / "without_torch")
+
+
+def asks_for_no_torch(name: str) -> None:
+    lines = (FOLDER / name / "CMakeCache.txt").read_text().lower().splitlines()
+    assert not [line for line in lines if "torch" in line and not line.startswith("//")]
+
+
+def test_a_consumer_without_torch_builds_and_asks_for_no_torch(prefix: Path) -> None:
+    configure("roomsonly", str(prefix), "-DSHARDWAY_FROM=rooms")
+    asks_for_no_torch("roomsonly")
+    runs_without_torch("roomsonly")
+
+
+def test_what_make_demo_builds_serves_a_consumer_without_torch() -> None:
+    run("cmake", "--build", BUILD, "--target", "shardway_package")  # what make demo builds
+    configure("built", sw.cmake_prefix_path, "-DSHARDWAY_FROM=rooms")
+    runs_without_torch("built")
+
+
+def test_a_build_without_torch_installs_what_a_consumer_links() -> None:
+    build = FOLDER / "no-torch"
+    shutil.rmtree(build, ignore_errors=True)
+    run("cmake", "--preset", "no-torch", "-B", build, "-DSHARDWAY_TESTS=OFF")
+    run("cmake", "--build", build)
+    run("cmake", "--install", build, "--prefix", FOLDER / "no-torch-prefix")
+    missing = configure("lean", str(FOLDER / "no-torch-prefix"), expect=1)
+    assert "shardway::shardway" in missing  # there is no such target: it needs torch
+    configure("lean", str(FOLDER / "no-torch-prefix"), "-DSHARDWAY_FROM=rooms")
+    runs_without_torch("lean")
+
+
+def test_a_consumer_fetches_the_sources_of_what_needs_no_torch() -> None:
+    configure("fetched", "", "-DSHARDWAY_FROM=sources", f"-DSHARDWAY_SOURCES={ROOT}", "-DCMAKE_BUILD_TYPE=Release")
+    cache = (FOLDER / "fetched/CMakeCache.txt").read_text()
+    assert "SHARDWAY_TORCH:BOOL=OFF" in cache and "CLI11" not in cache
+    runs_without_torch("fetched")
+    run("cmake", "--install", FOLDER / "fetched", "--prefix", FOLDER / "fetched-prefix")
+    assert not list((FOLDER / "fetched-prefix").glob("**/*"))  # it is the consumer's to install
 
 
 def test_a_consumer_builds_from_an_installed_prefix(prefix: Path) -> None:
-    configure("installed", f"{prefix};{TORCH}")
+    configure("installed", str(prefix), f"-DSHARDWAY_TORCH_DIR={TORCH}")
     gathers("installed")
+
+
+@pytest.mark.parametrize("given", ["SHARDWAY_TORCH_DIR", "CMAKE_PREFIX_PATH", "cmake_prefix_path of torch"])
+def test_torch_is_found_where_it_is_said_to_be(prefix: Path, given: str) -> None:
+    places = {
+        "SHARDWAY_TORCH_DIR": (str(prefix), f"-DSHARDWAY_TORCH_DIR={TORCH}"),
+        "CMAKE_PREFIX_PATH": (f"{prefix};{TORCH}",),
+        "cmake_prefix_path of torch": (f"{prefix};{torch.utils.cmake_prefix_path}",),
+    }
+    configure("places", *places[given])
+
+
+def test_another_torch_is_refused_by_name(prefix: Path) -> None:
+    """As after an upgrade: the folder is a torch, but not the one of the build."""
+    other = FOLDER / "other-torch"
+    header = other / "include/torch/headeronly/version.h"
+    header.parent.mkdir(parents=True, exist_ok=True)
+    header.write_text("#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 10\n#define TORCH_VERSION_PATCH 3\n")
+    said = " ".join(configure("refused", str(prefix), f"-DSHARDWAY_TORCH_DIR={other}", expect=1).split())
+    minor = ".".join(torch.__version__.split(".")[:2])
+    assert f"it was built for torch {minor}, and found 2.10.3 in {other}: name torch's folder" in said
 
 
 def test_a_component_that_is_not_there_is_named(prefix: Path) -> None:
@@ -110,7 +168,7 @@ def test_a_consumer_builds_from_a_prefix_that_was_moved(prefix: Path) -> None:
     try:
         written = "".join(path.read_text() for path in moved.glob("lib/cmake/shardway/*.cmake"))
         assert str(FOLDER) not in written
-        configure("relocated", f"{moved};{TORCH}")
+        configure("relocated", str(moved), f"-DSHARDWAY_TORCH_DIR={TORCH}")
         gathers("relocated")
         assert run(moved / "bin/shardway", "--version") == f"shardway {sw.__version__}\n"
     finally:
@@ -121,13 +179,13 @@ def test_a_consumer_builds_from_a_wheel(site: Path) -> None:
     ask = "import shardway; print(shardway.cmake_prefix_path)"
     found = run(sys.executable, "-c", ask, environment={"PYTHONPATH": str(site)}).strip()
     assert found == str(site / "shardway")
-    (site / "torch").symlink_to(Path(torch.__file__).parent)  # where pip would have laid it: nobody names it
+    (site / "torch").symlink_to(TORCH)  # where pip would have laid it: nobody names it
     configure("wheel", found)
     gathers("wheel")
 
 
 def test_the_build_tree_is_a_prefix_too() -> None:
-    configure("build-tree", f"{sw.cmake_prefix_path};{TORCH}")
+    configure("build-tree", sw.cmake_prefix_path)
 
 
 def test_every_version_is_that_of_the_header() -> None:
