@@ -1,10 +1,12 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test stress soak golden gallery surface docs fuzz lint format wheel bench-ragged bench-overhead bench-plan \
+.PHONY: help demo program test stress soak golden gallery surface docs fuzz lint format wheel test-torch sdist release bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
+TORCH ?= $(shell sed -n 's/^torch==//p' requirements.txt)
+TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 BUILD := build/release
 CPP_FILES = $(shell find bench cli cmake examples include page python src tests -name '*.h' -o -name '*.cpp')
 
@@ -76,9 +78,20 @@ format:  ## bring the sources into their format
 	@clang-format-16 -i $(CPP_FILES)
 	@$(PYTHON) -m ruff check --quiet --fix . && $(PYTHON) -m ruff format --quiet .
 
-wheel:  ## make dist/shardway-*.whl for the torch in .venv
+wheel:  ## make dist/torch-$(TORCH)/shardway-*.whl in a fresh environment; TORCH=2.15.0, or TORCH=installed
+	@scripts/setup wheel
+	@scripts/wheel $(TORCH)
+
+test-torch: wheel  ## install that wheel and run the Python tests that need no other build, beside that torch
+	@scripts/test-wheel $(TORCH)
+
+sdist:  ## make dist/shardway-*.tar.gz, with the headers that it is compiled with
 	@scripts/setup build
-	@$(PYTHON) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@scripts/sdist
+
+release:  ## make and check what a release holds: the sdist, and a wheel for each torch; uploads nothing
+	@scripts/setup wheel
+	@scripts/release $(TORCHES)
 
 bench-ragged: library  ## compare the ragged collectives with pad-gather-mask
 	@scripts/setup test
@@ -124,7 +137,7 @@ clean:  ## remove what was built; .venv stays
 library:
 	@scripts/setup build
 	@scripts/configure
-	@echo "== building the library and the program" && cmake --build $(BUILD) --target shardway shardway_program shardway_python
+	@echo "== building the library and the program" && cmake --build $(BUILD) --target shardway_package
 
 everything:
 	@scripts/setup test

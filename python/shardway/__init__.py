@@ -6,10 +6,10 @@ import torch
 
 from shardway._built_for import TORCH_VERSION
 
-if torch.__version__.split("+")[0] != TORCH_VERSION.split("+")[0]:
+if torch.__version__.split(".")[:2] != TORCH_VERSION.split(".")[:2]:
     raise ImportError(
         f"this shardway was built for torch {TORCH_VERSION}, but torch {torch.__version__} is installed: "
-        f"install that torch, or build shardway again with pip install --no-build-isolation"
+        f"build it again, pip install --no-build-isolation --force-reinstall --no-deps ., or install that torch"
     )
 
 from shardway import _backend as _backend

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,7 +15,7 @@ import pytest
 
 from tests.support.programs import is_alive, run_program, started_program
 
-PROGRAM = Path(__file__).resolve().parents[2] / "build/release/bin/shardway"
+PROGRAM = Path(sys.executable).with_name("shardway")
 TIMEOUT_S = 30
 
 

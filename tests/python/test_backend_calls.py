@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import ErrorType
 import shardway as sw
 from shardway._C import ProcessGroupShardway
 from tests.support.ranks import ranks, run_ranks
+from tests.support.versions import TORCH
 
 CPU = torch.device("cpu")
 
@@ -37,7 +38,8 @@ def test_async_calls_run_in_the_order_in_which_they_are_made(rank: int, size: in
     assert torch.equal(t, torch.full_like(t, size**4))
     assert all(work.is_completed() for work in works)
     for work in works:
-        assert work.wait() and work.is_success() and work.exception() is None
+        assert work.wait() and work.is_success()
+        assert TORCH < (2, 13) or work.exception() is None  # before, torch could not give it to Python
     assert works[0].result()[0].data_ptr() == t.data_ptr()
     small = torch.tensor([float(rank)])
     future = started(dist.all_reduce(small, async_op=True)).get_future()

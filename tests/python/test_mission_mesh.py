@@ -23,6 +23,7 @@ from tests.support.dense import Draw
 from tests.support.mesh_reference import cut
 from tests.support.ranks import ranks
 from tests.support.specs import silent_mesh, spec
+from tests.support.versions import needs_torch
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["shm", "c10d"])
 
@@ -76,6 +77,7 @@ def test_line_12_shard_dim_alltoall_exchanges_parts_of_any_size(rank, size, seed
     dense.assert_same_bits(result, torch.cat([strided] * size, 1)[4 * rank : 4 * rank + 4])
 
 
+@needs_torch(2, 13, "its shard_dim_alltoall fails where chunks are fewer")
 @TRANSPORTS
 @ranks(2, 4)
 def test_line_12_even_parts_come_as_torch_gives_them(rank, size, seed, transport):

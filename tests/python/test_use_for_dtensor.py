@@ -36,6 +36,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import shardway as sw
 from tests.support.dense import assert_close
 from tests.support.ranks import ranks
+from tests.support.versions import needs_torch
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["shm", "c10d"])
 CALLERS = (_redistribute, _dispatch, _api, _tp_transform)
@@ -138,6 +139,7 @@ def test_a_tensor_parallel_model_trains_alike(rank, size, transport):
     assert_trains_alike(lambda: tensor_parallel(mesh))
 
 
+@needs_torch(2, 13, "its own redistribute has no second gradient")
 @TRANSPORTS
 @ranks(4)
 def test_gradients_of_the_first_and_second_order(rank, size, transport):
@@ -189,6 +191,7 @@ def test_results_lie_on_the_mesh_they_came_from(rank, size):
             assert first._spec is not second._spec
 
 
+@needs_torch(2, 13, "it cannot detach what it has redistributed")
 @ranks(2)
 def test_what_is_recorded_is_as_without_the_block(rank, size):
     mesh = grid(size)
@@ -241,6 +244,7 @@ def left_to_torch():
     return sw.stats()["dtensor"]["left_to_torch"]
 
 
+@needs_torch(2, 13, "it cannot flatten a sharded dim")
 @ranks(4)
 def test_what_is_left_to_torch_is_counted_by_reason(rank, size):
     whole = torch.arange(24.0)
