@@ -16,6 +16,7 @@ import shardway as sw
 from tests.support import dtensor_models as models
 from tests.support import dtensor_programs as programs
 from tests.support.ranks import run_ranks
+from tests.support.versions import needs_torch
 
 LEFT_TO_TORCH = {"addends are to be made", "a placement is no box or addend of the tensor", "async_op=True"}
 
@@ -58,6 +59,9 @@ def compare_all(rank, size, seed):
     assert set(sw.stats()["dtensor"]["left_to_torch"]) == LEFT_TO_TORCH
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shardway"])
+ON_GLOO = pytest.param("gloo", marks=needs_torch(2, 13, "its argmin fails on gloo"))
+
+
+@pytest.mark.parametrize("backend", [ON_GLOO, "shardway"])
 def test_programs_of_every_kind_give_the_same(backend, seed):
     run_ranks(4, compare_all, seed, backend=backend, timeout_s=180)

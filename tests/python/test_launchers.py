@@ -15,10 +15,11 @@ from tests.support.programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
+PROGRAM = str(Path(sys.executable).with_name("shardway"))
 TIMEOUT_S = 120
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "--no-python"]
 LAUNCHERS = {
-    "shardway launch": [str(BUILD / "bin/shardway"), "launch", "-n", "4"],
+    "shardway launch": [PROGRAM, "launch", "-n", "4"],
     "torchrun": TORCHRUN,
     "Open MPI": ["mpirun.openmpi", "-n", "4", "--allow-run-as-root", "--oversubscribe"],
     "MPICH": ["mpirun.mpich", "-n", "4"],
@@ -31,6 +32,8 @@ def launched(launcher: str, example: str) -> list[str]:
     command = LAUNCHERS[launcher]
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]}")
+    if not (BUILD / "examples" / example).exists():
+        pytest.skip(f"there is no program {example}, which make test builds")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = run_program([*command, BUILD / "examples" / example], timeout_s=TIMEOUT_S, env=environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -55,7 +58,7 @@ def test_a_program_without_torch_finds_its_ranks(launcher: str) -> None:
 
 def test_a_python_program_finds_its_ranks_under_shardway_launch() -> None:
     program = [sys.executable, str(ROOT / "examples/contrastive.py")]
-    call = [str(BUILD / "bin/shardway"), "launch", "-n", "2", *program]
+    call = [PROGRAM, "launch", "-n", "2", *program]
     done = run_program(call, timeout_s=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     assert "[0] 2 ranks, pairs per rank [12" in done.stdout
