@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test stress soak golden gallery surface docs fuzz lint format wheel test-torch sdist release bench-ragged bench-overhead bench-plan \
+.PHONY: help demo program test stress soak golden gallery surface docs fuzz lint format wheel test-torch test-install sdist release bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
@@ -84,6 +84,10 @@ wheel:  ## make dist/torch-$(TORCH)/shardway-*.whl in a fresh environment; TORCH
 
 test-torch: wheel  ## install that wheel and run the Python tests that need no other build, beside that torch
 	@scripts/test-wheel $(TORCH)
+
+test-install:  ## install as README says, beside TORCH in a fresh environment, and run its first example
+	@scripts/setup build
+	@scripts/test-install $(TORCH)
 
 sdist:  ## make dist/shardway-*.tar.gz, with the headers that it is compiled with
 	@scripts/setup build

@@ -142,3 +142,18 @@ def test_headers_that_are_missing_are_named_with_their_packages(tmp_path: Path) 
     absent = ["-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF"]
     said = refused(tmp_path, "-DSHARDWAY_TORCH=OFF", *absent)
     assert "CLI11 2.1 is not here, whose headers shardway is compiled with: apt-get install libcli11-dev" in said
+
+
+def test_an_sdist_brings_the_headers_that_it_is_compiled_with(tmp_path: Path) -> None:
+    made = run_program([ROOT / "scripts/sdist", tmp_path], timeout_s=120)
+    assert made.returncode == 0, made.stderr
+    (archive,) = tmp_path.glob("shardway-*.tar.gz")
+    assert run_program(["tar", "-xzf", archive, "-C", tmp_path], timeout_s=60).returncode == 0
+    (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert "Requires-Dist: torch<2.16,>=2.11" in (source / "PKG-INFO").read_text()
+    absent = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("CLI11", "nlohmann_json")]
+    call = ["cmake", "-G", "Ninja", "-S", source, "-B", tmp_path / "build", "-DSHARDWAY_TORCH=OFF", *absent]
+    done = run_program([*call, "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF"], timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    build = run_program(["cmake", "--build", tmp_path / "build", "--target", "shardway_notation"], timeout_s=300)
+    assert build.returncode == 0, build.stdout

@@ -17,6 +17,7 @@ import shardway as sw
 from shardway import _C
 from shardway.compat import collective_utils as ours
 from tests.support.specs import all_placements, random_order, random_placements, silent_mesh, spec
+from tests.support.versions import until_torch
 
 MESHES = [(4,), (2, 2), (2, 2, 2)]
 SHAPES = [(16, 8), (13, 2, 13), (10, 10), (1, 1, 1), (4096, 4096), (0, 4)]
@@ -54,6 +55,7 @@ def test_redistribute_cost_is_torchs(seed, devices_per_host):
         assert ours.redistribute_cost(a, b) == near(_collective_utils.redistribute_cost(a, b)), (a, b)
 
 
+@until_torch(2, 13, "prices are those of 2.13; it plans other steps where shards lie in another order")
 def test_redistribute_cost_is_torchs_in_every_order_of_shards(seed, devices_per_host):
     draw = random.Random(seed)
     for _ in range(40):
