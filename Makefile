@@ -1,7 +1,8 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test stress soak golden gallery surface docs fuzz lint format wheel test-torch test-install sdist release bench-ragged bench-overhead bench-plan \
+.PHONY: help demo program test test-arm stress soak golden gallery surface docs fuzz lint format wheel test-torch test-install sdist release \
+	bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
@@ -30,6 +31,12 @@ test: everything  ## build all; run the C++ and Python tests, the examples among
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2
 	@echo "== Python tests and examples"
 	@$(PYTHON) -m pytest -q -n 2 --dist loadfile tests
+
+test-arm:  ## cross-compile what needs no torch for 64-bit Arm and run its tests under qemu
+	@scripts/setup arm
+	@cmake --preset arm >/dev/null
+	@echo "== building for Arm" && cmake --build build/arm
+	@echo "== tests under qemu" && ctest --test-dir build/arm --output-on-failure -j 2
 
 torch-suite: library  ## PyTorch's own tests of backends, on ours, and its op database on DTensors
 	@scripts/setup test

@@ -15,6 +15,9 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_compile_options(-Wall -Wextra)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  add_compile_options(-ffp-contract=off)  # the same prices and plans as where products and sums are never fused
+endif()
 if(SHARDWAY_SANITIZE)
   add_compile_options(-fsanitize=${SHARDWAY_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${SHARDWAY_SANITIZE})

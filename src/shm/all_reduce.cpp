@@ -201,7 +201,7 @@ void AllReduceCall::put(int64_t piece) {
 
 const std::byte* AllReduceCall::in_slot(int64_t peer) {
   const Board& board = waiting_.board(peer);
-  const uint64_t number = waiting_.own().pair(peer).taken_of_all.load(std::memory_order_relaxed);
+  const uint64_t number = waiting_.own().pair(peer).taken_of_all.load(std::memory_order_relaxed);  // own
   // Acquire: pairs with the release in put.
   waiting_.until(peer, [&] { return board.head().put_for_all.load(std::memory_order_acquire) > number; });
   return board.slot(peer, number);
@@ -227,7 +227,7 @@ void AllReduceCall::give_back(int64_t piece) {
     if (!is_in_slot) continue;
     has_slots = true;
     std::atomic<uint64_t>& taken = waiting_.own().pair(static_cast<int64_t>(peer)).taken_of_all;
-    // Release: pairs with the acquire in put.
+    // Release: pairs with the acquire in put; the slot has been read, and handed back.
     taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
   if (has_slots) ring_after_piece(waiting_, piece + 1 == pieces_);

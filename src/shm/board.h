@@ -25,12 +25,14 @@ struct Ended {
   int64_t rank = 0;
 };
 
-// Counts between this rank and one peer.
+// Counts between this rank and one peer. Here and in BoardHead, unless said otherwise: the owner stores with
+// release what it has written or read, peers load with acquire before they read or write it; the owner's own
+// loads are relaxed, and one thread at a time stores.
 struct alignas(64) PairLine {
   std::atomic<uint64_t> put;           // slots filled for the peer; its `taken` follows
   std::atomic<uint64_t> taken;         // slots emptied of the ring that the peer fills for this rank
   std::atomic<uint64_t> taken_of_all;  // slots emptied of the ring that the peer fills for everybody
-  std::atomic<uint64_t> sent;          // messages to the peer; its `received` follows
+  std::atomic<uint64_t> sent;          // messages to the peer, of any thread; its `received` follows
   std::atomic<uint64_t> received;      // messages of the peer that this rank has read
   std::atomic<int64_t> first_message;  // to the peer: where in the arena it lies, once there is one
 };
@@ -39,11 +41,11 @@ struct alignas(64) PairLine {
 // cache, and so does what it only reads.
 struct BoardHead {
   alignas(64) std::atomic<uint32_t> ended;  // an Ended; 0 while the rank takes part
-  std::atomic<uint32_t> asleep;             // threads of this rank that sleep on somebody's bell
+  std::atomic<uint32_t> asleep;             // threads of this rank that sleep on somebody's bell: see ring()
   alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board: what sleepers sleep on
   alignas(64) std::atomic<uint64_t> finished;     // the last collective after which it reads no peer's tensor
   alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; `taken_of_all` follow
-  alignas(64) std::atomic<int32_t> core{-1};      // that the rank ran on when it last entered a collective
+  alignas(64) std::atomic<int32_t> core{-1};  // that it ran on when it last entered a call; relaxed: a hint
 };
 
 // How a rank's input is to be read in this collective.
@@ -98,7 +100,8 @@ class Lists {
 };
 
 // Where things lie in a board of a group of this many ranks. Two pages take turns: a rank that fills one for
-// collective k has seen every peer enter k-1, so nobody reads what it held for k-2.
+// collective k has seen every peer enter k-1, so nobody reads what it held for k-2: the number that a peer
+// stores with release comes after all that it read in the call before.
 class BoardPlan {
  public:
   explicit BoardPlan(int64_t ranks)
@@ -142,7 +145,8 @@ class Board {
   BoardHead& head() const { return *reinterpret_cast<BoardHead*>(data_); }
   PairLine& pair(int64_t peer) const { return *reinterpret_cast<PairLine*>(data_ + plan_.pair(peer)); }
 
-  // The header of a collective. Its number is the flag: it is stored last, and read first.
+  // The header of a collective. Its number is the flag: it is stored last, with release (enter), and read
+  // first, with acquire (meet).
   Header& header(uint64_t number) const { return *reinterpret_cast<Header*>(data_ + plan_.page(number)); }
   std::atomic_ref<uint64_t> entered(uint64_t number) const {
     return std::atomic_ref<uint64_t>(header(number).number);

@@ -79,6 +79,7 @@ std::atomic<uint32_t>& GroupMemory::gone(int64_t rank) const {
 // Release: pairs with the acquire in is_gone; this rank's last look at a board comes before.
 void GroupMemory::say_gone(int64_t rank) const { gone(rank).store(1, std::memory_order_release); }
 
+// Acquire: pairs with the release in say_gone; what the rank looked at may be freed.
 bool GroupMemory::is_gone(int64_t rank) const { return gone(rank).load(std::memory_order_acquire) != 0; }
 
 }  // namespace shardway::shm

@@ -65,7 +65,8 @@ void enter(Desk& desk, uint64_t number) {
   Waiting& waiting = *desk.waiting;
   waiting.show_core();
   waiting.own().header(number).mark = desk.mark;
-  // Release: pairs with the acquire in meet(); the page is written before.
+  // Release: pairs with the acquire in meet(); the page and the payload are written before, and all that this
+  // rank read of others in the last call is read.
   waiting.own().entered(number).store(number, std::memory_order_release);
   waiting.ring();
 }
@@ -136,7 +137,8 @@ void meet(Waiting& waiting, uint64_t number) {
   for (int64_t step = 1; step < waiting.size(); ++step) {
     const int64_t peer = (waiting.rank() + step) % waiting.size();
     const auto entered = waiting.board(peer).entered(number);
-    // Acquire: pairs with the release in enter(); the peer's page is there.
+    // Acquire: pairs with the release in enter(); the peer's page is there, and what it read in the last call
+    // may be written.
     waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
     is_one_call &= waiting.board(peer).header(number).mark == mark;
   }
@@ -163,13 +165,14 @@ void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes) {
 }
 
 void say_read(Waiting& waiting, uint64_t number) {
-  // Release: pairs with the acquire in await_reader.
+  // Release: pairs with the acquire in await_reader; the tensors have been read.
   waiting.own().head().finished.store(number, std::memory_order_release);
   waiting.ring();
 }
 
 void await_reader(Waiting& waiting, int64_t peer, uint64_t number) {
   const std::atomic<uint64_t>& finished = waiting.board(peer).head().finished;
+  // Acquire: pairs with the release in say_read; the tensor may change.
   waiting.until(peer, [&] { return finished.load(std::memory_order_acquire) >= number; });
 }
 

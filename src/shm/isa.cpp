@@ -1,5 +1,6 @@
 #include "shm/isa.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <stdexcept>
@@ -14,7 +15,7 @@
 namespace shardway::shm {
 namespace {
 
-constexpr std::array<const char*, 3> kNames = {"portable", "AVX2", "AVX-512"};
+constexpr std::array<const char*, kEveryIsa.size()> kNames = {"portable", "AVX2", "AVX-512", "NEON"};
 
 #ifdef __x86_64__
 bool has_f16c() {
@@ -40,6 +41,9 @@ const Kernels* kernels_for(Isa isa) {
       return has_avx2() ? &kAvx2Kernels : nullptr;
     case Isa::avx512:
       return has_avx2() && has_avx512() ? &kAvx512Kernels : nullptr;
+#elif defined(__aarch64__)
+    case Isa::neon:
+      return &kNeonKernels;  // every such machine has it
 #endif
     case Isa::portable:
       return &kPortableKernels;
@@ -48,21 +52,16 @@ const Kernels* kernels_for(Isa isa) {
   }
 }
 
-struct Choice {
-  Isa isa = Isa::portable;
-  const Kernels* kernels = nullptr;
-};
-
-const Choice& widest() {
-  static const Choice choice = [] {
+const Kernels& widest() {
+  static const Kernels* const found = [] {
 #ifndef __SANITIZE_THREAD__  // which does not see stores past the cache
-    for (const Isa isa : {Isa::avx512, Isa::avx2}) {
-      if (const Kernels* kernels = kernels_for(isa)) return Choice{isa, kernels};
+    for (const Isa isa : {Isa::neon, Isa::avx512, Isa::avx2}) {
+      if (const Kernels* kernels = kernels_for(isa)) return kernels;
     }
 #endif
-    return Choice{Isa::portable, &kPortableKernels};
+    return &kPortableKernels;
   }();
-  return choice;
+  return *found;
 }
 
 // Pairs with nothing: whoever forces a set does so before the loops that shall use it.
@@ -73,10 +72,9 @@ std::atomic<const Kernels*> forced = nullptr;
 bool supports(Isa isa) { return kernels_for(isa) != nullptr; }
 
 Isa current_isa() {
-  const Kernels* kernels = forced.load(std::memory_order_relaxed);
-  if (kernels == nullptr) return widest().isa;
-  if (kernels == &kPortableKernels) return Isa::portable;
-  return kernels == kernels_for(Isa::avx2) ? Isa::avx2 : Isa::avx512;
+  const Kernels* current = &current_kernels();
+  return *std::find_if(kEveryIsa.begin(), kEveryIsa.end(),
+                       [&](Isa isa) { return kernels_for(isa) == current; });
 }
 
 void force_isa(Isa isa) {
@@ -90,7 +88,7 @@ void force_isa(Isa isa) {
 
 const Kernels& current_kernels() {
   const Kernels* kernels = forced.load(std::memory_order_relaxed);
-  return kernels != nullptr ? *kernels : *widest().kernels;
+  return kernels != nullptr ? *kernels : widest();
 }
 
 }  // namespace shardway::shm

@@ -41,7 +41,8 @@ void Mailbox::send(int64_t peer, const Label& label, std::span<const std::byte> 
   const std::lock_guard lock(mutex_);
   auto& chain = sent_[static_cast<size_t>(peer)];
   PairLine& pair = waiting_.own().pair(peer);
-  // Release, both: the message is written before the count of messages says that it is there.
+  // Release, all three: pair with the acquires in take_what_came() and Chain::next; the message is written
+  // before the count of messages says that it is there.
   if (chain.empty()) {
     pair.first_message.store(arena_->offset_of(block), std::memory_order_release);
   } else {

@@ -40,8 +40,8 @@ struct Head {
 
 // The number of this meeting in this process: a second join of all ranks is another meeting.
 int64_t next_meeting() {
-  static std::atomic<int64_t> count = 0;
-  return count.fetch_add(1);
+  static std::atomic<int64_t> count = 0;  // relaxed: a number for each, and nothing else
+  return count.fetch_add(1, std::memory_order_relaxed);
 }
 
 // Names of sockets are short, and those of jobs may not be.

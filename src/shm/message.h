@@ -19,7 +19,7 @@ struct Label {
 
 // In the sender's arena, before the message's bytes.
 struct alignas(64) MessageHead {
-  std::atomic<int64_t> next;  // the message after it; 0 while there is none
+  std::atomic<int64_t> next;  // the message after it, released by send; 0 while there is none
   Label label;
   int64_t bytes;
 };

@@ -98,7 +98,7 @@ bool Outgoing::has_room() const {
 // Where slots are swapped, the piece is put where one of the reader's was, if there was one.
 bool Outgoing::has_emptied_slot() const {
   if (!swap_) return true;
-  const std::atomic<uint64_t>& taken = taken_by(waiting_.own(), for_all_, readers_.front());
+  const std::atomic<uint64_t>& taken = taken_by(waiting_.own(), for_all_, readers_.front());  // by this rank
   const auto in_this_call = static_cast<int64_t>(taken.load(std::memory_order_relaxed) - taken_before_);
   return in_this_call >= std::min(expected_, cursor_.number() - kSwapTurns + 1);
 }
@@ -165,7 +165,7 @@ void Incoming::read_from(std::vector<uint64_t> addresses) {
 
 bool Incoming::is_available() const {
   if (!addresses_.empty()) return true;
-  // Acquire: pairs with the release in Outgoing::put.
+  // Acquire: pairs with the release in Outgoing::put. `taken_` is written by this rank alone.
   return filled_.load(std::memory_order_acquire) > taken_.load(std::memory_order_relaxed);
 }
 

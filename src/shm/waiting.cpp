@@ -41,9 +41,10 @@ Waiting::Waiting(int64_t rank, std::vector<Board> boards, std::vector<std::share
 
 void Waiting::ring() const {
   BoardHead& head = own().head();
+  // Release: pairs with the acquire in fall_asleep(); the change comes before.
   head.bell.fetch_add(1, std::memory_order_release);
   // Between the change and the look at the sleepers, as there is one between a sleeper's mark and its look
-  // at the bell (fall_asleep): one of the two sees the other.
+  // at the bell and at the change (fall_asleep): one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (somebody_sleeps()) futex_wake_all(head.bell);
 }
@@ -52,14 +53,16 @@ void Waiting::end(const Ended& ended, const PeerLost& thrown) {
   {
     const std::lock_guard lock(mutex_);
     if (!lost_) lost_.emplace(thrown);
-    is_lost_.store(true, std::memory_order_release);
+    is_lost_.store(true, std::memory_order_release);  // pairs with the acquire in is_lost()
   }
   uint32_t nobody = 0;
-  // Release: pairs with the acquire in ended(). The first reason stays.
+  // Release: pairs with the acquire in ended(); what this rank put before it left is there. The first reason
+  // stays.
   own().head().ended.compare_exchange_strong(nobody, word_of(ended), std::memory_order_release);
   ring();
 }
 
+// Acquire: pairs with the release in end(); a waiter that sees the end looks once more for what came before.
 Ended Waiting::ended(int64_t peer) const {
   const uint32_t word = board(peer).head().ended.load(std::memory_order_acquire);
   if (word == 0) return {};
@@ -68,7 +71,7 @@ Ended Waiting::ended(int64_t peer) const {
 }
 
 std::optional<Ended> Waiting::find_end(const WaitedFor& waited_for) const {
-  if (is_lost_.load(std::memory_order_acquire)) return ended(rank_);  // by another thread
+  if (is_lost()) return ended(rank_);  // by another thread
   // What others say comes first: a rank that was told of a death may have ended over it.
   for (int64_t peer = 0; peer < size(); ++peer) {
     const Ended found = peer == rank_ ? Ended{} : ended(peer);
@@ -159,7 +162,7 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
 
 uint32_t Waiting::Patience::fall_asleep() {
   waiting_.own().head().asleep.fetch_add(1, std::memory_order_relaxed);
-  // Pairs with the fence in ring().
+  // Pairs with the fence in ring(); the load, with its release.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return waiting_.board(waited_for_.peers.front()).head().bell.load(std::memory_order_acquire);
 }
@@ -168,6 +171,7 @@ void Waiting::Patience::sleep(uint32_t bell) {
   futex_wait(waiting_.board(waited_for_.peers.front()).head().bell, bell, nap_);
 }
 
+// Relaxed: a peer that sees it late wakes nobody.
 void Waiting::Patience::wake_up() { waiting_.own().head().asleep.fetch_sub(1, std::memory_order_relaxed); }
 
 }  // namespace shardway::shm

@@ -61,7 +61,7 @@ class Waiting {
   // Shows the peers where this rank runs.
   void show_core() const {
     if (!options_.spins) return;
-    std::atomic<int32_t>& shown = own().head().core;
+    std::atomic<int32_t>& shown = own().head().core;  // relaxed: a hint, which may come late
     const int core = sched_getcpu();
     if (shown.load(std::memory_order_relaxed) != core) shown.store(core, std::memory_order_relaxed);
   }
@@ -89,7 +89,8 @@ class Waiting {
   bool within(std::chrono::milliseconds time, const WaitedFor& waited_for, Ready&& ready) {
     if (spun(ready)) return true;
     const auto end = Clock::now() + time;
-    Patience patience(*this, waited_for, waited_for.peers.size() == 1 ? kNap : kShortNap, 2 * time + kNap);
+    // It ends by this clock alone: on a busy machine a look may take longer than any other limit.
+    Patience patience(*this, waited_for, waited_for.peers.size() == 1 ? kNap : kShortNap, kNoLimit);
     while (!ready()) {
       if (Clock::now() > end) return false;
       patience.step(ready);
@@ -99,8 +100,9 @@ class Waiting {
 
   // Throws PeerLost when the group was ended before, by this rank or by another.
   void check() {
-    if (is_lost_.load(std::memory_order_acquire)) throw lost();
+    if (is_lost()) throw lost();
     for (int64_t peer = 0; peer < size(); ++peer) {
+      // Relaxed: in the usual call nothing follows from it; ended() looks again, with acquire.
       if (peer != rank_ && board(peer).head().ended.load(std::memory_order_relaxed) != 0)
         throw lose(ended(peer));
     }
@@ -108,10 +110,11 @@ class Waiting {
 
   // The same of this peer alone, or when this rank has ended the group.
   void check_peer(int64_t peer) {
-    if (is_lost_.load(std::memory_order_acquire)) throw lost();
+    if (is_lost()) throw lost();
     if (const Ended theirs = ended(peer); theirs.how != End::none) throw lose(theirs);
   }
 
+  // Acquire: pairs with the release in end().
   bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
 
   // Throws PeerLost when this rank knows that the group is over.
@@ -132,6 +135,7 @@ class Waiting {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365 * 100);
 
   // One wait past the first looks: yields, then sleeps, and asks now and then who is still there.
   class Patience {
@@ -193,6 +197,7 @@ class Waiting {
     return false;
   }
 
+  // Relaxed: ordered by the fence in ring(), or by nothing in ring_in_passing().
   bool somebody_sleeps() const {
     for (int64_t peer = 0; peer < size(); ++peer) {
       if (peer != rank_ && board(peer).head().asleep.load(std::memory_order_relaxed) != 0) return true;
@@ -212,8 +217,8 @@ class Waiting {
   std::vector<std::shared_ptr<Peer>> peers_;
   WaitOptions options_;
   int spins_;
-  std::atomic<std::chrono::milliseconds> timeout_;
-  std::atomic<bool> is_lost_{false};  // stored after lost_, which does not change any more
+  std::atomic<std::chrono::milliseconds> timeout_;  // relaxed: a number of its own
+  std::atomic<bool> is_lost_{false};                // stored after lost_, which does not change any more
   mutable std::mutex mutex_;
   std::optional<PeerLost> lost_;
 };

@@ -235,7 +235,7 @@ class HostTransport : public Transport {
       host_->shm = decide();
       host_->is_decided = true;
     }
-    found_shm_.store(host_->shm.get(), std::memory_order_release);
+    found_shm_.store(host_->shm.get(), std::memory_order_release);  // pairs with found_shm(): it is made
     return host_->shm.get();
   }
 

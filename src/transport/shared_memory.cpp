@@ -83,7 +83,8 @@ class SharedCpuAllocator : public c10::Allocator {
   c10::Allocator* plain_;
 };
 
-std::atomic<bool> is_installed{false};
+std::atomic<bool> is_installed{
+    false};  // relaxed: whoever has a tensor of the allocator has that from its maker
 
 }  // namespace
 

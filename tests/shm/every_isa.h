@@ -15,7 +15,7 @@ namespace shardway::shm::testing {
 template <class Check>
 void on_every_isa(const Check& check) {
   const Isa before = current_isa();
-  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : kEveryIsa) {
     if (!supports(isa)) continue;
     SCOPED_TRACE("isa " + std::to_string(static_cast<int>(isa)));
     force_isa(isa);

@@ -23,8 +23,14 @@ struct Bf16 {
   uint16_t bits;
 };
 
+#ifdef __aarch64__
+using CompilersHalf = __fp16;  // older compilers know the other name in C alone
+#else
+using CompilersHalf = _Float16;
+#endif
+
 inline float value_of(F16 half) {
-  _Float16 value;
+  CompilersHalf value;
   std::memcpy(&value, &half, sizeof(value));
   return static_cast<float>(value);
 }
@@ -46,7 +52,7 @@ T rounded(A value) {
     return {.byte = value ? uint8_t{1} : uint8_t{0}};
   } else if constexpr (std::same_as<T, F16>) {
     if (std::isnan(value)) return {.bits = static_cast<uint16_t>(std::signbit(value) ? 0xFE00 : 0x7E00)};
-    const auto half = static_cast<_Float16>(value);
+    const auto half = static_cast<CompilersHalf>(value);
     F16 result;
     std::memcpy(&result, &half, sizeof(half));
     return result;

@@ -14,17 +14,21 @@ int64_t count_of(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-int64_t index_of(const Shape& at, const Shape& shape) {
+// Of the element `at` in the box that begins at `offset`.
+size_t index_of(const Shape& at, const Shape& offset, const Shape& shape) {
   int64_t index = 0;
-  for (size_t d = 0; d < shape.size(); ++d) index = index * shape[d] + at[d];
-  return index;
+  for (size_t d = 0; d < shape.size(); ++d) index = index * shape[d] + offset[d] + at[d];
+  return static_cast<size_t>(index);
 }
 
-// The n-th element of a box, row by row.
-Shape element_of(int64_t n, const Shape& extent, const Shape& offset) {
-  Shape at = offset;
-  for (size_t d = extent.size(); d-- > 0; n /= extent[d]) at[d] += n % extent[d];
-  return at;
+// The first element of every row of a box.
+template <class Visit>
+void walk_rows(const Shape& extent, const Visit& visit) {
+  Shape at(extent.size(), 0);
+  for (int64_t left = count_of(extent); left > 0; left -= extent.back()) {
+    visit(at);
+    for (size_t d = at.size() - 1; d-- > 0 && ++at[d] == extent[d];) at[d] = 0;
+  }
 }
 
 Values input_of(int64_t rank, const Shape& shape, int time) {
@@ -45,13 +49,14 @@ Values expected_of(const Scenario& scenario, int64_t rank, int time) {
     if (move.to != rank) continue;
     const Shape& input_shape = scenario.inputs[static_cast<size_t>(move.from)];
     const Values input = input_of(move.from, input_shape, time);
-    for (int64_t n = 0; n < count_of(move.extent); ++n) {
-      const auto to = static_cast<size_t>(index_of(element_of(n, move.extent, move.target), shape));
-      const int32_t value =
-          input[static_cast<size_t>(index_of(element_of(n, move.extent, move.source), input_shape))];
-      result[to] = landed[to] ? result[to] + value : value;
-      landed[to] = true;
-    }
+    walk_rows(move.extent, [&](const Shape& at) {
+      size_t to = index_of(at, move.target, shape);
+      size_t from = index_of(at, move.source, input_shape);
+      for (int64_t i = 0; i < move.extent.back(); ++i, ++to, ++from) {
+        result[to] = landed[to] ? result[to] + input[from] : input[from];
+        landed[to] = true;
+      }
+    });
   }
   return result;
 }
@@ -121,10 +126,13 @@ class Room {
 };
 
 void lay_out(const Values& values, const Shape& shape, const shm::Dims& strides, std::byte* to) {
-  for (int64_t n = 0; n < count_of(shape); ++n) {
-    const shm::Dims at(element_of(n, shape, Shape(shape.size(), 0)));
-    std::memcpy(to + shm::offset_bytes(at, strides), &values[static_cast<size_t>(n)], 4);
-  }
+  size_t next = 0;
+  walk_rows(shape, [&](const Shape& at) {
+    std::byte* row = to;
+    for (size_t d = 0; d < at.size(); ++d) row += at[d] * strides[d];
+    for (int64_t i = 0; i < shape.back(); ++i)
+      std::memcpy(row + i * strides[shape.size() - 1], &values[next++], 4);
+  });
 }
 
 }  // namespace
