@@ -32,8 +32,8 @@ std::optional<Message> Chain::next(std::span<const std::byte> memory, int64_t fi
     refuse("is none");
   if (offset == last_ || held_offsets_.contains(offset)) refuse("follows itself");
   const MessageHead& head = head_at(memory, offset);
-  const Label label = head.label;
-  const int64_t bytes = head.bytes;
+  const Label label = copied(head.label);
+  const int64_t bytes = copied(head.bytes);
   if (!holds(memory, offset + kHeadBytes, bytes)) refuse("is longer than its sender's memory");
   last_ = offset;
   return Message{
