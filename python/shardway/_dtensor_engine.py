@@ -83,6 +83,7 @@ def _redistribute_local_tensor(
             raise _LeftToTorch("async_op=True")
         _check_has_data(local_tensor)
         source, target = _layouts_of(current_spec, target_spec)
+        _check_has_dims_of(source, local_tensor)
         group = _group_of(current_spec.mesh)
     except _LeftToTorch as reason:
         count_left_to_torch(str(reason))
@@ -138,6 +139,7 @@ def _redistributed(dtensor: DTensor, placements: tuple[Placement, ...]) -> DTens
         after = DTensorSpec(before.mesh, placements, tensor_meta=before.tensor_meta)
         found = _targets[key] = (after, *_layouts_of(before, after))
     after, source, target = found
+    _check_has_dims_of(source, local)
     group = _group_of(before.mesh)
     count_moved()
     moved = _moved(local, source, target, group)
@@ -157,6 +159,13 @@ def _check_has_data(local: Tensor) -> None:
         raise _LeftToTorch(f"the local part is a {type(local).__name__}")
     if local.is_meta:
         raise _LeftToTorch("the local part is on the meta device")
+
+
+def _check_has_dims_of(source: Layout, local: Tensor) -> None:
+    """What was made of a part on one rank has as many dims as that part; only an operator, the same on every rank,
+    gives a result fewer, as the product of a matrix and a vector."""
+    if local.ndim != len(source.shape):
+        raise _LeftToTorch("the spec has another number of dims than the local part")
 
 
 def _layouts_of(before: DTensorSpec, after: DTensorSpec) -> tuple[Layout, Layout]:

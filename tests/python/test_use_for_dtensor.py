@@ -258,6 +258,19 @@ def test_what_is_left_to_torch_is_counted_by_reason(rank, size):
     assert left_to_torch() == {"addends are to be made": 1, "a placement is no box or addend of the tensor": 1}
 
 
+@ranks(4)
+def test_a_spec_with_another_number_of_dims_than_its_part_is_left_to_torch(rank, size):
+    vector = distribute_tensor(torch.ones(8), grid(size), [Shard(0)], src_data_rank=None)
+    weight = distribute_tensor(torch.arange(64.0).view(8, 8), grid(size), [Shard(1)], src_data_rank=None)
+
+    def product():  # torch multiplies as matrices, takes the dim off in place and leaves it in the spec
+        return nn.functional.linear(vector, weight).full_tensor().flatten()
+
+    without, within = both_ways(product)
+    assert torch.equal(without, torch.arange(64.0).view(8, 8).sum(1))
+    assert torch.equal(within, without)
+
+
 @ranks(5)
 def test_a_mesh_that_no_group_has_is_left_to_torch(rank, size):
     mesh = grid(2, 2)  # a part of the world: it has a group per dim and none of all its ranks
