@@ -82,7 +82,7 @@ def _fork(
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive the benchmark
         libc.prctl(_PR_SET_TIMERSLACK, 1)  # a sleep ends when asked, not up to 50 µs later
         if settled:
-            _settle(rank)  # before gloo starts its threads, which inherit it
+            settle(rank)  # before gloo starts its threads, which inherit it
         torch.set_num_threads(1)
         enter(rank, ranks)
         theirs.send((True, body(rank, ranks, *args)))
@@ -94,7 +94,7 @@ def _fork(
         os._exit(status)
 
 
-def _settle(rank: int) -> None:
+def settle(rank: int) -> None:
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

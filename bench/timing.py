@@ -32,17 +32,21 @@ AGAIN_BELOW_S = 10.0  # one that took longer is not made again
 
 
 class Meeting:
-    """A page shared by the ranks, made before they are forked: a barrier, and the stamps of the last call.
+    """A page shared by the ranks, given or made before they are forked: a barrier, and the stamps of the last call.
 
     Ranks wait for each other awake, since a core that has slept makes the next call slower, whoever makes it; they
     yield, so that a thread of gloo has the core when it needs it. Where each has a core they start at an agreed moment.
     """
 
-    def __init__(self, ranks: int) -> None:
-        self._page = memoryview(mmap.mmap(-1, 8 * (4 * ranks + 1))).cast("q")
+    def __init__(self, ranks: int, page: mmap.mmap | None = None) -> None:
+        self._page = memoryview(page or mmap.mmap(-1, self.bytes_for(ranks))).cast("q")
         self._turns, self._arrivals, self._starts, self._ends = (self._page[i * ranks :][:ranks] for i in range(4))
         self._verdict = 4 * ranks
         self._has_core_each = ranks <= len(os.sched_getaffinity(0))
+
+    @staticmethod
+    def bytes_for(ranks: int) -> int:
+        return 8 * (4 * ranks + 1)
 
     def meet(self, rank: int) -> None:
         """Returns once every rank has come as often as this one."""
