@@ -6,7 +6,7 @@
 
 #include "ranks/contender.h"
 #include "ranks/heap.h"
-#include "shm/copy.h"
+#include "shm/kernels/copy.h"
 
 namespace shardway::bench {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "ranks/contender.h"
 #include "ranks/heap.h"
-#include "shm/copy.h"
-#include "shm/reduce.h"
+#include "shm/kernels/copy.h"
+#include "shm/kernels/reduce.h"
 
 namespace shardway::bench {
 namespace {

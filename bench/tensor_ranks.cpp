@@ -11,8 +11,8 @@
 #include "ranks/contender.h"
 #include "ranks/heap.h"
 #include "shardway/shardway.h"
-#include "shm/group.h"
-#include "transport/shm.h"
+#include "shm/group/group.h"
+#include "transport/shm/shm.h"
 
 namespace shardway::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/subcommand.h"
 #include "cli/sweep.h"
 #include "cli/whole_file.h"
-#include "plan/json.h"
+#include "plan/text/json.h"
 #include "shardway/page.h"
 
 namespace shardway::cli {

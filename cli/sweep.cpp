@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "plan/json.h"
-#include "plan/numbers.h"
+#include "plan/geometry/numbers.h"
+#include "plan/text/json.h"
 
 namespace shardway::cli {
 namespace {

@@ -5,7 +5,7 @@ function(shardway_exports target map)
   set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
 endfunction()
 
-set(rooms shardway_plan shardway_page shardway_shm shardway_wire shardway_transport shardway_ops shardway_backend)
+set(rooms shardway_plan shardway_page shardway_shm shardway_torch_rooms)
 add_library(shardway SHARED ${PROJECT_SOURCE_DIR}/src/version.cpp)
 add_library(shardway::shardway ALIAS shardway)
 # A wheel lies beside torch's; elsewhere torch is where it was.
@@ -24,7 +24,4 @@ shardway_exports(shardway ${CMAKE_CURRENT_LIST_DIR}/exports.map)
 # The rooms without the wall: for programs of ours that look inside.
 add_library(shardway_rooms INTERFACE)
 target_link_libraries(shardway_rooms INTERFACE ${rooms} shardway::torch)
-target_sources(shardway_rooms INTERFACE ${PROJECT_SOURCE_DIR}/src/version.cpp)
-foreach(room ${rooms})
-  target_sources(shardway_rooms INTERFACE $<TARGET_OBJECTS:${room}>)
-endforeach()
+target_sources(shardway_rooms INTERFACE ${PROJECT_SOURCE_DIR}/src/version.cpp $<TARGET_OBJECTS:shardway_page>)

@@ -4,8 +4,11 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(archives)
+shardway_objects(plan_objects plan)
+shardway_objects(shm_objects shm)
+set(page_objects $<TARGET_OBJECTS:shardway_page>)
 foreach(room plan shm page)
-  add_library(shardway_${room}_archive STATIC $<TARGET_OBJECTS:shardway_${room}> ${PROJECT_SOURCE_DIR}/src/version.cpp)
+  add_library(shardway_${room}_archive STATIC ${${room}_objects} ${PROJECT_SOURCE_DIR}/src/version.cpp)
   set_target_properties(shardway_${room}_archive PROPERTIES
     OUTPUT_NAME shardway_${room} EXPORT_NAME ${room} ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   target_include_directories(shardway_${room}_archive PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)

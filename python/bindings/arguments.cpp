@@ -5,8 +5,8 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "ops/arguments.h"
-#include "ops/grad_names.h"
+#include "ops/call/arguments.h"
+#include "ops/operators/grad_names.h"
 #include "values.h"
 
 namespace shardway::python {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "ops/arguments.h"
+#include "ops/call/arguments.h"
 #include "shardway/collectives.h"
 
 namespace shardway::python {

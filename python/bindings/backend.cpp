@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "bindings.h"
-#include "transport/host.h"
-#include "transport/virtual_group.h"
+#include "transport/c10d/virtual_group.h"
+#include "transport/group/host.h"
 
 namespace shardway::python {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "arguments.h"
-#include "ops/arguments.h"
-#include "ops/header.h"
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
 
 namespace shardway::python {
 

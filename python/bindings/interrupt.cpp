@@ -1,6 +1,6 @@
 // Ctrl-C, and whatever else Python has a signal handler for, in a call that waits without the interpreter's
 // lock.
-#include "shm/interrupt.h"
+#include "shm/board/interrupt.h"
 
 #include <unistd.h>
 

@@ -7,8 +7,8 @@
 
 #include "arguments.h"
 #include "bindings.h"
-#include "ops/arguments.h"
-#include "ops/header.h"
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
 #include "values.h"
 
 namespace shardway::python {

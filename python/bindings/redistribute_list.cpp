@@ -6,9 +6,9 @@
 #include "arguments.h"
 #include "bindings.h"
 #include "bound_tensor.h"
-#include "ops/arguments.h"
-#include "ops/header.h"
-#include "ops/redistribution.h"
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/mesh/redistribution.h"
 #include "shardway/redistribute.h"
 #include "values.h"
 

@@ -5,9 +5,9 @@
 #include "arguments.h"
 #include "bindings.h"
 #include "call.h"
-#include "ops/arguments.h"
-#include "ops/header.h"
-#include "ops/start.h"
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/call/start.h"
 
 namespace shardway::python {
 namespace {

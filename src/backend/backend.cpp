@@ -10,7 +10,7 @@
 #include "backend/meeting.h"
 #include "backend/work.h"
 #include "shardway/memory.h"
-#include "transport/shm_errors.h"
+#include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
 namespace {

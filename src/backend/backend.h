@@ -10,8 +10,8 @@
 
 #include "backend/collectives.h"
 #include "backend/identity.h"
-#include "transport/host.h"
-#include "transport/shm_engine.h"
+#include "transport/group/host.h"
+#include "transport/shm/shm_engine.h"
 
 namespace shardway::backend {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/table.h"
-#include "shm/group.h"
+#include "shm/group/group.h"
 
 namespace shardway::backend {
 

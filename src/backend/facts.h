@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "transport/param_comms.h"
+#include "transport/common/param_comms.h"
 
 namespace shardway::backend {
 

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "shm/arena.h"
-#include "transport/shm_errors.h"
+#include "shm/memory/arena.h"
+#include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
 namespace {

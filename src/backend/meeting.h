@@ -6,7 +6,7 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "shm/group.h"
+#include "shm/group/group.h"
 
 namespace shardway::backend {
 

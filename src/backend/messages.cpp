@@ -8,8 +8,8 @@
 #include "backend/manner.h"
 #include "backend/memory.h"
 #include "backend/work.h"
-#include "shm/errors.h"
-#include "transport/shm_errors.h"
+#include "shm/memory/errors.h"
+#include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
 namespace {

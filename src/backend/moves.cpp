@@ -1,8 +1,8 @@
 #include "backend/moves.h"
 
-#include "shm/all_reduce.h"
-#include "shm/copy.h"
-#include "shm/reduce.h"
+#include "shm/calls/all_reduce.h"
+#include "shm/kernels/copy.h"
+#include "shm/kernels/reduce.h"
 
 namespace shardway::backend {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "backend/memory.h"
 #include "backend/table.h"
-#include "shm/group.h"
+#include "shm/group/group.h"
 
 namespace shardway::backend {
 

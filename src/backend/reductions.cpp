@@ -6,7 +6,7 @@
 #include "backend/collectives.h"
 #include "backend/memory.h"
 #include "backend/moves.h"
-#include "transport/shm_part.h"
+#include "transport/shm/shm_part.h"
 
 namespace shardway::backend {
 namespace {

@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "backend/table.h"
-#include "shm/reduce.h"
+#include "shm/kernels/reduce.h"
 
 namespace shardway::backend {
 

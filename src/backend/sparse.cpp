@@ -8,7 +8,7 @@
 
 #include "backend/collectives.h"
 #include "backend/memory.h"
-#include "shm/header.h"
+#include "shm/calls/header.h"
 
 namespace shardway::backend {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "shm/header.h"
+#include "shm/calls/header.h"
 
 namespace shardway::backend {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/note.h"
-#include "shm/group.h"
+#include "shm/group/group.h"
 
 namespace shardway::backend {
 

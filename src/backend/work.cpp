@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "shm/interrupt.h"
-#include "transport/shm_errors.h"
+#include "shm/board/interrupt.h"
+#include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
 namespace {

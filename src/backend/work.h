@@ -11,9 +11,9 @@
 
 #include "backend/identity.h"
 #include "backend/memory.h"
-#include "shm/mailbox.h"
-#include "transport/home_process.h"
-#include "transport/shm_engine.h"
+#include "shm/calls/mailbox.h"
+#include "transport/common/home_process.h"
+#include "transport/shm/shm_engine.h"
 
 namespace shardway::backend {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "ops/wire/block.h"
+#include "terms/block.h"
 
 namespace shardway::wire {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "shm/greeting.h"
+#include "shm/join/greeting.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));

@@ -1,5 +1,5 @@
 // What the exchange brings of the other ranks before they share memory, of any bytes.
-#include "shm/handshake.h"
+#include "shm/join/handshake.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "shm/said.h"
+#include "shm/calls/said.h"
 #include "taker.h"
 
 namespace {

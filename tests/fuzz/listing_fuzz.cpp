@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ops/wire/listing.h"
+#include "terms/listing.h"
 
 namespace shardway::wire {
 namespace {

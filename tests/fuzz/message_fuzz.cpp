@@ -7,8 +7,8 @@
 #include <memory>
 #include <new>
 
-#include "shm/header.h"
-#include "shm/message.h"
+#include "shm/calls/header.h"
+#include "shm/calls/message.h"
 #include "taker.h"
 
 namespace shardway::shm {

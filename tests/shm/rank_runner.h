@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "shm/group.h"
+#include "shm/group/group.h"
 
 namespace shardway::testing {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "shm/group.h"
+#include "shm/group/group.h"
 
 namespace shardway::testing {
 

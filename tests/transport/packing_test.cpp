@@ -1,4 +1,4 @@
-#include "transport/packing.h"
+#include "transport/common/packing.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

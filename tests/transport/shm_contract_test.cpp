@@ -6,7 +6,7 @@
 #include "contract.h"
 #include "rank_runner.h"
 #include "shardway/group.h"
-#include "transport/shm.h"
+#include "transport/shm/shm.h"
 
 namespace shardway::testing {
 namespace {

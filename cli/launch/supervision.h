@@ -1,0 +1,13 @@
+// Looks after the ranks of `shardway launch` until all have ended.
+#pragma once
+
+#include "cli/launch/rank_process.h"
+
+namespace shardway::cli {
+
+// Starts the ranks, shows what they print line by line with their rank before it, and passes signals on.
+// Where one fails it ends the others, unless the call keeps going. Gives the exit code of the first rank that
+// failed, 128 and the signal's number for one that was killed, or 0.
+int supervise(const LaunchCall& call);
+
+}  // namespace shardway::cli

@@ -1,0 +1,40 @@
+// A route run on tensors, with its gradient.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "ops/call/header.h"
+#include "shardway/collectives.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+
+// Who drives a call on: whoever waits for it, or a thread where the transport needs one.
+enum class Progress : uint8_t { by_caller, by_itself };
+
+// A call, or the gradient of one.
+enum class Pass : uint8_t { forward, backward };
+
+struct Launch {
+  Collective collective = Collective::all_gather_v;
+  uint64_t number = 0;  // of the call, for its gradient to name; see Forward
+  Pass pass = Pass::forward;
+  Route forward = {};
+  Route backward = {};  // what the gradient travels by; read only when differentiable
+  bool differentiable = false;
+  std::optional<at::Tensor> out = std::nullopt;
+  KnownInputs known = {};
+  Progress progress = Progress::by_caller;
+};
+
+// What the gradient of a route's result travels by.
+Route gradient_route(const Route& forward, Grad grad);
+
+// Starts the route: collective. The result is a fresh tensor, or `out`; elements on which nothing lands
+// are zero in a fresh one. When differentiable the result has a gradient on every rank, also where this
+// rank's x needs none, since backward is a collective that every rank must run.
+Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group);
+
+}  // namespace shardway

@@ -1,0 +1,27 @@
+// Errors that name ranks of a group whose numbers there are others than in the job.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include "ops/call/arguments.h"
+#include "shardway/group.h"
+
+namespace shardway {
+
+// Runs `body`; what it throws says which numbers it means, where that is a question.
+template <class Body>
+auto numbered(const Group& group, Body&& body) {
+  try {
+    return body();
+  } catch (const c10::ValueError& error) {
+    const std::string numbering = numbering_of(group.global_ranks());
+    if (numbering.empty()) throw;
+    C10_THROW_ERROR(ValueError, error.what_without_backtrace() + numbering);
+  } catch (const c10::DistBackendError& error) {
+    const std::string numbering = numbering_of(group.global_ranks());
+    if (numbering.empty()) throw;
+    C10_THROW_ERROR(DistBackendError, error.what_without_backtrace() + numbering);
+  }
+}
+
+}  // namespace shardway

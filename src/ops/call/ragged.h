@@ -1,0 +1,46 @@
+// What the ragged collectives have in common around their routes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+
+#include "ops/call/header.h"
+#include "shardway/collectives.h"
+
+namespace shardway {
+
+// What is known once the ranks have met, or need not.
+struct Settled {
+  std::optional<Agreement> agreement = std::nullopt;  // without when nothing was exchanged
+  bool differentiable = false;
+  KnownInputs known = {};
+
+  uint64_t number() const { return agreement ? agreement->number() : 0; }  // see Forward
+  Sizes sizes_along_dim(const Group& group) const;
+};
+
+// Exchanges headers when the sizes are not known to all ranks or every call is to be checked; throws
+// c10::ValueError for the call's problem, on every rank when there was an exchange.
+Settled settle(const Call& call, const Group& group, bool sizes_known);
+
+// Checks the caller's `out`, if any, as far as it can be without the sizes.
+void read_out(Call& call, const std::optional<at::Tensor>& out);
+
+// Every rank's `out`, as far as this rank knows of them, has the extent along dim that the op gives it.
+void check_out_sizes(const Call& call, const Settled& settled, const Group& group,
+                     const std::function<int64_t(int64_t rank)>& expected);
+
+// Without a group: x itself, or `out` holding it.
+Async<at::Tensor> pass_through(const Call& call, const std::optional<at::Tensor>& out, const Group& group);
+
+Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tensor>& out, const Group& group);
+
+// The extent along dim of a result of these sizes, which all ranks know; c10::ValueError, the same on all,
+// when no tensor can have it.
+int64_t agreed_total(const Call& call, const Sizes& sizes);
+
+Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes);
+
+}  // namespace shardway

@@ -1,0 +1,85 @@
+// The collectives as both of their public forms start them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/call/launch.h"
+#include "shardway/collectives.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+
+// Of a call whose tensor is a parcel: whose gradient it is, if it is one, and which number it got.
+struct ParcelCall {
+  std::optional<Forward> backward_of = std::nullopt;
+  uint64_t number = 0;
+};
+
+inline void mark_as_parcel(Call& call, const ParcelCall& parcel) {
+  call.is_list = true;
+  call.backward_of = parcel.backward_of;
+}
+
+Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress,
+                                 ParcelCall* parcel = nullptr);
+Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options,
+                                         Progress progress);
+Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
+                                 Progress progress, ParcelCall* parcel = nullptr);
+Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& options, Progress progress);
+Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& options, Progress progress);
+Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, Progress progress);
+Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
+                                  Progress progress);
+Async<RaggedList> start_all_gather_v(const std::vector<at::Tensor>& xs, const AllGatherListOptions& options,
+                                     Progress progress,
+                                     const std::optional<Forward>& backward_of = std::nullopt);
+Async<std::vector<at::Tensor>> start_reduce_scatter_v(
+    const std::vector<at::Tensor>& xs, const ReduceScatterListOptions& options, Progress progress,
+    const std::optional<Forward>& backward_of = std::nullopt);
+
+// For a list whose arguments could not even be read, but for `xs` perhaps: tells the other ranks where they
+// listen, and throws on all that do.
+[[noreturn]] [[gnu::visibility("default")]] void fail_list_together(Collective collective,
+                                                                    const std::string& problem,
+                                                                    const Group& group, bool sizes_known,
+                                                                    const std::vector<at::Tensor>& xs);
+
+// A whole call left to the transport's thread: it waits for nobody.
+template <class Result>
+Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progress)> start) {
+  auto result = std::make_shared<std::optional<Result>>();
+  const std::shared_ptr<Posted> posted = group.transport().post(
+      [result, start = std::move(start)] { *result = start(Progress::by_caller).wait(); });
+  return Async<Result>([result, posted] {
+    posted->wait();
+    return std::move(**result);
+  });
+}
+
+// A call that goes on without its caller. Where the ranks compare their arguments in a call whose sizes are
+// known, that is left to the transport's thread as well: such a call waits for nobody.
+template <class Result>
+Async<Result> start_by_itself(const char* name, const at::Tensor& x, const Group& group, bool sizes_known,
+                              std::function<Async<Result>(Progress)> start) {
+  const bool posts = group.distributed() && sizes_known &&
+                     named(name, [&] { return !is_on_device(x, group) && group.transport().has_thread(); });
+  return posts ? start_posted(group, std::move(start)) : start(Progress::by_itself);
+}
+
+// The same for a call in which nothing but the values of a tensor is unknown. Work on a device makes its way
+// by itself.
+template <class Result>
+Async<Result> start_on_its_way(const char* name, const at::Tensor& x, const Group& group,
+                               std::function<Async<Result>(Progress)> start) {
+  const bool posts = group.distributed() && x.defined() && x.is_cpu();
+  if (!posts) return start(Progress::by_itself);
+  return named(name, [&] { return start_posted(group, std::move(start)); });
+}
+
+}  // namespace shardway

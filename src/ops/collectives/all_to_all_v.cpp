@@ -1,0 +1,113 @@
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "ops/call/agreed_sizes.h"
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/call/launch.h"
+#include "ops/call/ragged.h"
+#include "ops/call/recording.h"
+#include "ops/call/start.h"
+
+namespace shardway {
+namespace {
+
+Call read_call(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  Call call{.collective = Collective::all_to_all_v, .x = x};
+  call.problem = problem_in([&] {
+    call.dim = checked_dim(x, options.dim, options.group);
+    check_split("send_sizes", send_sizes, x, call.dim, options.group);
+    call.sizes = send_sizes;
+    if (options.recv_sizes) {
+      check_size_list("recv_sizes", *options.recv_sizes, options.group);
+      checked_total("recv_sizes", *options.recv_sizes, x, call.dim);
+      const auto own = static_cast<size_t>(options.group.rank());
+      if ((*options.recv_sizes)[own] != send_sizes[own]) {
+        throw BadArgument(c10::str("recv_sizes[", own, "]=", (*options.recv_sizes)[own],
+                                   " is not what this rank sends to itself, ", send_sizes[own]));
+      }
+      call.recv_sizes = *options.recv_sizes;
+    }
+    if (call.requires_grad() && at::isFloat8Type(x.scalar_type())) check_reduction(x, Op::sum);
+    read_out(call, options.out);
+  });
+  return call;
+}
+
+// What this rank receives, and where the blocks lie on the other ranks, from what all ranks send.
+AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
+  AllToAllSizes sizes;
+  const auto me = static_cast<size_t>(group.rank());
+  Sizes filled(static_cast<size_t>(group.size()),
+               0);  // of each rank's output, by the ranks before the one at hand
+  sizes.offset_in_output.resize(filled.size());
+  for (int64_t from = 0; from < group.size(); ++from) {
+    const Sizes sent = agreement.send_sizes(from);
+    sizes.recv.push_back(sent[me]);
+    sizes.offset_in_input.push_back(std::accumulate(sent.begin(), sent.begin() + group.rank(), int64_t{0}));
+    if (from == group.rank()) {
+      sizes.send = sent;
+      sizes.offset_in_output = filled;
+    }
+    for (size_t to = 0; to < filled.size(); ++to)
+      TORCH_CHECK_VALUE(!__builtin_add_overflow(filled[to], sent[to], &filled[to]),
+                        "all_to_all_v: the ranks send rank ", to, " more than 2^63 - 1 rows");
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  const Settled settled = settle(read_call(x, send_sizes, options), options.group, /*sizes_known=*/false);
+  return sizes_seen_by(*settled.agreement, options.group).recv;
+}
+
+Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
+                                 Progress progress, ParcelCall* parcel) {
+  const Group& group = options.group;
+  Call call = read_call(x, send_sizes, options);
+  if (parcel != nullptr) mark_as_parcel(call, *parcel);
+  if (!group.distributed()) return pass_through_ragged(call, options.out, group);
+
+  Settled settled = settle(call, group, options.recv_sizes.has_value());
+  if (parcel != nullptr) parcel->number = settled.number();
+  AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
+  if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
+  const int64_t total = agreed_total(call, sizes.recv);
+  check_out_sizes(call, settled, group, [&](int64_t rank) {
+    if (rank == group.rank()) return total;
+    int64_t received = 0;
+    for (int64_t from = 0; from < group.size(); ++from)
+      received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];
+    return received;
+  });
+
+  Launch run{.collective = Collective::all_to_all_v,
+             .number = settled.number(),
+             .forward = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank()),
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .known = std::move(settled.known),
+             .progress = progress};
+  if (run.differentiable) run.backward = transposed(run.forward);
+  return as_ragged(launch(x, std::move(run), group), sizes.recv);
+}
+
+Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
+                                 const AllToAllOptions& options) {
+  const Recording recording("all_to_all_v", x, send_sizes);
+  options.group.check_meant("all_to_all_v");
+  return start_by_itself<Ragged>(
+      "all_to_all_v", x, options.group, options.recv_sizes.has_value(),
+      [=](Progress progress) { return start_all_to_all_v(x, send_sizes, options, progress); });
+}
+
+Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
+  const Recording recording("all_to_all_v", x, send_sizes);
+  options.group.check_meant("all_to_all_v");
+  return start_all_to_all_v(x, send_sizes, options, Progress::by_caller).wait();
+}
+
+}  // namespace shardway

@@ -1,0 +1,62 @@
+#include <ATen/ATen.h>
+
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/call/launch.h"
+#include "ops/call/ragged.h"
+#include "ops/call/recording.h"
+#include "ops/call/start.h"
+
+namespace shardway {
+namespace {
+
+Call read_call(const at::Tensor& x, const ReduceScatterOptions& options) {
+  Call call{.collective = Collective::reduce_scatter_v, .x = x, .op = options.op};
+  call.problem = problem_in([&] {
+    call.dim = checked_dim(x, options.dim, options.group);
+    if (options.sizes) check_split("sizes", *options.sizes, x, call.dim, options.group);
+    call.sizes = options.sizes ? *options.sizes : chunk_sizes(x.size(call.dim), options.group.size());
+    check_reduction(x, options.op);
+    read_out(call, options.out);
+  });
+  return call;
+}
+
+}  // namespace
+
+Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options,
+                                         Progress progress) {
+  const Group& group = options.group;
+  const Call call = read_call(x, options);
+  if (!group.distributed()) return pass_through(call, options.out, group);
+
+  Settled settled = settle(call, group, options.sizes.has_value());
+  check_out_sizes(call, settled, group, [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
+
+  const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
+  Launch run{.collective = Collective::reduce_scatter_v,
+             .number = settled.number(),
+             .forward = reduce_scatter_route(split, group.rank(), options.op),
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .known = std::move(settled.known),
+             .progress = progress};
+  if (run.differentiable) run.backward = transposed(run.forward);
+  return launch(x, std::move(run), group);
+}
+
+Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {
+  const Recording recording("reduce_scatter_v", x, options.sizes);
+  options.group.check_meant("reduce_scatter_v");
+  return start_by_itself<at::Tensor>(
+      "reduce_scatter_v", x, options.group, options.sizes.has_value(),
+      [=](Progress progress) { return start_reduce_scatter_v(x, options, progress); });
+}
+
+at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options) {
+  const Recording recording("reduce_scatter_v", x, options.sizes);
+  options.group.check_meant("reduce_scatter_v");
+  return start_reduce_scatter_v(x, options, Progress::by_caller).wait();
+}
+
+}  // namespace shardway

@@ -1,0 +1,87 @@
+#include <ATen/ATen.h>
+
+#include "ops/call/agreed_sizes.h"
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/call/launch.h"
+#include "ops/call/ragged.h"
+#include "ops/call/recording.h"
+#include "ops/call/start.h"
+
+namespace shardway {
+namespace {
+
+// What src alone brings.
+void read_source(Call& call, const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  if (!x) throw BadArgument("x is None, but this rank is src");
+  call.x = *x;
+  call.dim = checked_dim(*x, options.dim, options.group);
+  if (options.sizes) check_split("sizes", *options.sizes, *x, call.dim, options.group);
+  call.sizes = options.sizes ? *options.sizes : chunk_sizes(x->size(call.dim), options.group.size());
+  if (call.requires_grad() && at::isFloat8Type(x->scalar_type())) check_reduction(*x, Op::sum);
+}
+
+Call read_call(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  Call call{.collective = Collective::scatter_v, .dim = options.dim};
+  call.problem = problem_in([&] {
+    call.root = checked_root("src", options.src, options.group_src, options.group);
+    if (call.root == options.group.rank()) read_source(call, x, options);
+  });
+  return call;
+}
+
+// What the gradient of the result leads to: on the ranks that bring nothing, a tensor without rows, which may
+// be the caller's.
+at::Tensor input_of(const Call& call, const std::optional<at::Tensor>& x, const Agreement& told,
+                    const Route& route) {
+  if (call.x.defined()) return call.x;
+  const auto dtype = told.dtype_on(call.root);
+  const auto device = told.device_on(call.root);
+  const bool is_anchor = x && x->defined() && x->sizes() == at::IntArrayRef(route.input_shape) &&
+                         x->scalar_type() == dtype && x->device().type() == device;
+  return is_anchor ? *x : at::empty(route.input_shape, at::dtype(dtype).device(device));
+}
+
+}  // namespace
+
+Sizes agreed_sizes(const at::Tensor& x, const ScatterOptions& options) {
+  const Call call = read_call(x, options);
+  return settle(call, options.group, /*sizes_known=*/false).agreement->send_sizes(call.root);
+}
+
+Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
+                                  Progress progress) {
+  const Group& group = options.group;
+  const Call call = read_call(x, options);
+  if (!group.distributed()) return pass_through(call, /*out=*/std::nullopt, group);
+
+  Settled settled = settle(call, group, /*sizes_known=*/false);
+  const Agreement& told = *settled.agreement;
+  const Split split{
+      .shape = told.shape_on(call.root), .dim = told.dim_on(call.root), .sizes = told.send_sizes(call.root)};
+  Launch run{.collective = Collective::scatter_v,
+             .number = settled.number(),
+             .forward = scatter_route(split, group.rank(), call.root),
+             .differentiable = settled.differentiable,
+             .known = std::move(settled.known),
+             .progress = progress};
+  if (run.differentiable) run.backward = transposed(run.forward);
+  const at::Tensor input = input_of(call, x, told, run.forward);
+  return launch(input, std::move(run), group);
+}
+
+Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
+  options.group.check_meant("scatter_v");
+  return start_by_itself<at::Tensor>(
+      "scatter_v", x.value_or(at::Tensor()), options.group, /*sizes_known=*/false,
+      [=](Progress progress) { return start_scatter_v(x, options, progress); });
+}
+
+at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
+  const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
+  options.group.check_meant("scatter_v");
+  return start_scatter_v(x, options, Progress::by_caller).wait();
+}
+
+}  // namespace shardway

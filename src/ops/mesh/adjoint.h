@@ -1,0 +1,39 @@
+// The gradient of redistribute: the gradient, redistributed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+
+#include "ops/mesh/way.h"
+
+namespace shardway {
+
+// The same boxes, with Replicate for Partial.
+Layout without_addends(const Layout& layout);
+
+struct AdjointOptions {
+  Layout gradient;  // how the gradient of the result lies
+  std::shared_ptr<const MeshTensor::Place> place;
+  std::optional<Topology> topology = std::nullopt;
+  std::optional<int64_t> max_bytes = std::nullopt;
+  uint64_t number = 0;  // of the call whose gradient it is; see Forward
+};
+
+// The way of a gradient, and what it is divided by.
+struct Adjoint {
+  std::shared_ptr<const Way> way;
+  int64_t divisor = 1;
+  AdjointOptions options;
+};
+
+// Throws c10::ValueError, the same on every rank, where the gradient has no way back.
+std::shared_ptr<const Adjoint> adjoint_of(const Way& way, const AdjointOptions& options, int64_t divisor = 1);
+
+// `out`, which the way made of `x`, with its gradient; also where this rank's x needs none, since backward is
+// a collective that every rank runs.
+at::Tensor with_adjoint(const at::Tensor& x, const at::Tensor& out,
+                        const std::shared_ptr<const Adjoint>& adjoint);
+
+}  // namespace shardway

@@ -1,0 +1,100 @@
+#include "ops/mesh/mesh_rows.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "ops/call/arguments.h"
+#include "plan/geometry/group_ranks.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+namespace {
+
+// Such as (2, *) where dim 1 may differ.
+std::string shape_text(const Agreement& agreement, int64_t rank, AlongDim along_dim) {
+  const Sizes shape = agreement.shape_on(rank);
+  std::string text;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const bool is_open =
+        along_dim == AlongDim::may_differ && agreement.dim_on(rank) == static_cast<int64_t>(d);
+    text += (d == 0 ? "" : ", ") + (is_open ? "*" : std::to_string(shape[d]));
+  }
+  return "(" + text + ")";
+}
+
+// What a rank says.
+struct Saying {
+  int64_t rank;
+  std::string text;
+};
+
+void compare(Collective collective, const char* what, const Saying& a, const Saying& b) {
+  TORCH_CHECK_VALUE(a.text == b.text, name_of(collective), ": ranks disagree on ", what, ": ", a.text,
+                    " on rank ", a.rank, ", ", b.text, " on rank ", b.rank);
+}
+
+// Calls `visit` with the first rank of each row and every other.
+template <class Visit>
+void for_each_pair(const Rows& rows, const Visit& visit) {
+  for (const Row& row : rows.all) {
+    for (size_t i = 1; i < row.size(); ++i) visit(row.front(), row[i]);
+  }
+}
+
+}  // namespace
+
+Rows rows_along(const Mesh& mesh, int64_t mesh_dim, const Group& group) {
+  const GroupRanks ranks(group.global_ranks());
+  ranks.check_cover(mesh);
+  if (mesh_dim < -mesh.ndim() || mesh_dim >= mesh.ndim())
+    throw BadArgument(c10::str("mesh_dim=", mesh_dim, " is out of range for a ", mesh.ndim(), "-d mesh"));
+  const int64_t dim = mesh_dim < 0 ? mesh_dim + mesh.ndim() : mesh_dim;
+  Rows rows;
+  for (int64_t first = 0; first < mesh.size(); ++first) {
+    if (first / mesh.stride(dim) % mesh.size(dim) != 0) continue;
+    Row row;
+    for (int64_t i = 0; i < mesh.size(dim); ++i)
+      row.push_back(*ranks.rank_of(mesh.ranks()[static_cast<size_t>(first + i * mesh.stride(dim))]));
+    if (std::find(row.begin(), row.end(), group.rank()) != row.end()) rows.own = rows.all.size();
+    rows.all.push_back(std::move(row));
+  }
+  return rows;
+}
+
+int64_t place_in(const Row& row, int64_t rank) {
+  return std::find(row.begin(), row.end(), rank) - row.begin();
+}
+
+void check_tensor_of(const Rows& rows, const at::Tensor& tensor, const char* name) {
+  if (rows.own && !tensor.defined()) throw BadArgument(c10::str(name, " is no tensor"));
+  if (!rows.own && tensor.defined())
+    throw BadArgument(c10::str("this rank is outside the mesh, but has a tensor as ", name));
+}
+
+void check_dtypes(Collective collective, const Rows& rows, const Agreement& agreement) {
+  for_each_pair(rows, [&](int64_t first, int64_t rank) {
+    compare(collective, "dtype", {first, dtype_name(agreement.dtype_on(first))},
+            {rank, dtype_name(agreement.dtype_on(rank))});
+  });
+}
+
+void check_shapes(Collective collective, const Rows& rows, const Agreement& agreement, AlongDim along_dim) {
+  for_each_pair(rows, [&](int64_t first, int64_t rank) {
+    compare(collective, "shape", {first, shape_text(agreement, first, along_dim)},
+            {rank, shape_text(agreement, rank, along_dim)});
+  });
+}
+
+std::string words_of(const Mesh& mesh, int64_t mesh_dim) {
+  return c10::str("mesh: ", to_string(mesh), " of ranks ", at::IntArrayRef(mesh.ranks()),
+                  "\nmesh_dim: ", mesh_dim);
+}
+
+bool can_be_posted(const at::Tensor& tensor, const Group& group) {
+  if (!group.distributed()) return false;
+  if (tensor.defined()) return tensor.is_cpu();
+  return group.transport().refuses(c10::Device(c10::kCUDA, 0)).has_value();
+}
+
+}  // namespace shardway

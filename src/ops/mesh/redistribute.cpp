@@ -1,0 +1,146 @@
+#include "shardway/redistribute.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/call/numbering.h"
+#include "ops/call/recording.h"
+#include "ops/mesh/redistribution.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+namespace {
+
+Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request) {
+  const Layout& from = tensor.layout();
+  return {.collective = Collective::redistribute,
+          .x = tensor.local(),
+          .wanted = request.way->wanted,
+          .hash = CallHash{from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()}};
+}
+
+// What a rank knows of the others before the first step.
+struct Known {
+  bool any_requires_grad = false;
+  KnownInputs inputs = {};
+  c10::DeviceType device = c10::DeviceType::CPU;  // of the ranks that have a tensor
+  uint64_t number = 0;                            // of the call
+};
+
+// Whether every rank has all it needs, as far as this one understands the call. A rank outside the mesh must
+// hear of a gradient, which may need it.
+bool is_local(const MeshTensor& tensor, const Request& request) {
+  const Group& group = tensor.group();
+  if (!request.way) return is_everywhere(tensor.layout(), group);
+  return !communicates(*request.way) && tensor.layout().mesh().size() == group.size();
+}
+
+// Compares with the other ranks: collective. Where nothing is to be communicated, or nothing to be heard,
+// that is left out unless it costs next to nothing or is asked for. Throws c10::ValueError for a problem of
+// any rank that is heard of.
+Known settle(const Call& call, const Request& request, const MeshTensor& tensor) {
+  const Group& group = tensor.group();
+  const auto checks = [&] { return checks_every_call(tensor.local(), group); };
+  if ((is_local(tensor, request) || knows_all(tensor)) && !named("redistribute", checks)) {
+    if (!call.problem.empty()) raise("redistribute", call.problem, tensor.rank());
+    return {.any_requires_grad = call.requires_grad()};
+  }
+  const Agreement agreement = agree(call, group);
+  return {.any_requires_grad = agreement.any_requires_grad(),
+          .inputs = agreement.known_inputs(),
+          .device = agreement.device().value_or(c10::DeviceType::CPU),
+          .number = agreement.number()};
+}
+
+MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& known,
+                 const RedistributeOptions& options) {
+  if (request.keeps_layout) return tensor;
+  const Way& way = *request.way;
+  const at::Tensor x = input_of(tensor, way, known.device);
+  const auto adjoint = known.any_requires_grad ? adjoint_of(tensor, request, options, known.number) : nullptr;
+  at::Tensor out = [&] {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const Subject subject = moves_of("redistribute", known.number);
+    return numbered(tensor.group(), [&] {
+      return named("redistribute",
+                   [&] { return walk(way, materialized(x), known.inputs, tensor.group(), subject); });
+    });
+  }();
+  if (way.stages.empty()) out = out.clone();
+  if (adjoint) out = with_adjoint(x, out, adjoint);
+  return result_of(tensor, way, out);
+}
+
+MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
+               const RedistributeOptions& options) {
+  const Recording recording("redistribute", tensor.local());
+  std::optional<Layout> to;
+  Request request;
+  const std::string problem = problem_in([&] {
+    to = target();
+    check_local(tensor);
+    read_request(tensor, *to, options, request);
+  });
+  const Group& group = tensor.group();
+  if (!group.distributed()) {
+    if (!problem.empty()) raise("redistribute", problem, tensor.rank());
+    return {tensor.local(), tensor.anchor(), std::make_shared<const Layout>(*to), tensor.place()};
+  }
+  Call call{.collective = Collective::redistribute, .problem = problem};
+  if (problem.empty()) call = call_of(tensor, *to, request);
+  call.words = [&] { return words_of(tensor.layout(), *to, request, *tensor.place()); };
+  return moved(tensor, request, settle(call, request, tensor), options);
+}
+
+// Whether a posted call can serve: work on a device makes its way by itself, on the caller's stream.
+bool is_on_cpu(const MeshTensor& tensor) {
+  if (tensor.local().defined()) return tensor.local().is_cpu();
+  return tensor.group().transport().refuses(c10::Device(c10::kCUDA, 0)).has_value();
+}
+
+Async<MeshTensor> run_async(const MeshTensor& tensor, std::function<Layout()> target,
+                            const RedistributeOptions& options) {
+  const bool posts = tensor.group().distributed() && is_on_cpu(tensor);
+  if (!posts) return Async<MeshTensor>([result = run(tensor, target, options)] { return result; });
+  auto result = std::make_shared<std::optional<MeshTensor>>();
+  const std::shared_ptr<Posted> posted = tensor.group().transport().post(
+      [result, tensor, options, target = std::move(target)] { *result = run(tensor, target, options); });
+  return Async<MeshTensor>([result, posted] {
+    posted->wait();
+    return **result;
+  });
+}
+
+std::function<Layout()> target_of(const MeshTensor& tensor, const std::vector<Placement>& placements,
+                                  const RedistributeOptions& options) {
+  return [=, from = tensor.layout(), mesh = options.mesh, order = options.order] {
+    return from.with(mesh ? *mesh : from.mesh(), placements, order);
+  };
+}
+
+}  // namespace
+
+MeshTensor redistribute(const MeshTensor& tensor, const std::vector<Placement>& placements,
+                        const RedistributeOptions& options) {
+  return run(tensor, target_of(tensor, placements, options), options);
+}
+
+MeshTensor redistribute(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options) {
+  return run(
+      tensor, [&] { return to; }, options);
+}
+
+Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const std::vector<Placement>& placements,
+                                     const RedistributeOptions& options) {
+  return run_async(tensor, target_of(tensor, placements, options), options);
+}
+
+Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const Layout& to,
+                                     const RedistributeOptions& options) {
+  return run_async(
+      tensor, [to] { return to; }, options);
+}
+
+}  // namespace shardway

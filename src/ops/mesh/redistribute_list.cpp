@@ -1,0 +1,247 @@
+// Many tensors at once: one comparison of what the ranks are about to do, and one exchange per step for all
+// tensors that are small.
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "ops/call/arguments.h"
+#include "ops/call/header.h"
+#include "ops/call/recording.h"
+#include "ops/mesh/mesh_rows.h"
+#include "ops/mesh/redistribution.h"
+#include "transport/shm/together.h"
+
+namespace shardway {
+namespace {
+
+using MeshTensors = std::vector<MeshTensor>;
+using Layouts = std::vector<Layout>;
+
+using Requests = std::vector<std::shared_ptr<const Request>>;  // one for several tensors that move alike
+
+// A small tensor is packed with others. A larger one gains less by an exchange that it shares than it loses
+// by two copies.
+bool is_small(const Layout& layout, Transport& transport) {
+  return Box::whole(layout.shape()).volume() * item_bytes(layout.dtype()) <= transport.slot_bytes();
+}
+
+// Every tensor one leg further, until all are there.
+void walk_together(std::vector<Walker>& walkers, const std::vector<bool>& packs, Transport& transport,
+                   const Subject& subject) {
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    std::vector<RouteCall> packed;
+    for (size_t i = 0; i < walkers.size(); ++i) {
+      const auto leg = walkers[i].next_leg();
+      if (!leg) continue;
+      goes_on = true;
+      if (packs[i]) {
+        packed.push_back(*leg);
+      } else {
+        transport.start(*leg->route, leg->x, leg->out, {}, subject)->finish();
+      }
+    }
+    if (!packed.empty()) run_together(transport, packed, subject);
+  }
+}
+
+bool move_alike(const MeshTensors& tensors, const Layouts& to, size_t i, size_t k) {
+  return to[i] == to[k] && tensors[i].layout() == tensors[k].layout();
+}
+
+std::shared_ptr<const Request> request_of(const MeshTensor& tensor, const Layout& to,
+                                          const RedistributeOptions& options) {
+  auto request = std::make_shared<Request>();
+  read_request(tensor, to, options, *request);
+  return request;
+}
+
+Requests read_requests(const MeshTensors& tensors, const Layouts& to, const RedistributeOptions& options) {
+  if (to.size() != tensors.size())
+    throw BadArgument(c10::str("there are ", to.size(), " targets for ", tensors.size(), " tensors"));
+  Requests requests;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string problem = problem_in([&] {
+      if (tensors[i].place()->ranks.numbers() != tensors[0].place()->ranks.numbers())
+        throw BadArgument("its group has other ranks than that of the first");
+      check_local(tensors[i]);
+      const bool is_as_before = i > 0 && move_alike(tensors, to, i, i - 1);
+      requests.push_back(is_as_before ? requests.back() : request_of(tensors[i], to[i], options));
+    });
+    if (!problem.empty()) throw BadArgument(c10::str("tensor ", i, ": ", problem));
+  }
+  return requests;
+}
+
+std::string words_of(const MeshTensors& tensors, const Layouts& to, const Requests& requests) {
+  std::string words = c10::str("the number of tensors: ", tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    words += c10::str("\ntensor ", i, ": ", to_string(tensors[i].layout()), " to ", to_string(to[i]), " by ",
+                      requests[i]->way->plan->text());
+  return words;
+}
+
+CallHash hash_of(const MeshTensors& tensors, const Layouts& to, const Requests& requests) {
+  CallHash hash{tensors.size(), 0};
+  uint64_t layouts = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (i == 0 || requests[i] != requests[i - 1]) layouts = tensors[i].layout().hash() * 31 + to[i].hash();
+    hash[0] = hash[0] * 31 + layouts;
+    hash[1] = hash[1] * 31 + requests[i]->way->hash;
+  }
+  return hash;
+}
+
+// Which tensors require grad on this rank, a byte each.
+at::Tensor gradient_flags(const MeshTensors& tensors) {
+  at::Tensor flags = at::zeros({static_cast<int64_t>(tensors.size())}, at::kByte);
+  if (!at::GradMode::is_enabled()) return flags;
+  auto* data = flags.mutable_data_ptr<uint8_t>();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& local = tensors[i].local();
+    data[i] = local.defined() && local.requires_grad() ? 1 : 0;
+  }
+  return flags;
+}
+
+// Whether the ranks move their tensors without a word before it.
+bool skips_exchange(const MeshTensors& tensors, const Group& group) {
+  return std::all_of(tensors.begin(), tensors.end(), knows_all) &&
+         !named("redistribute", [&] { return checks_every_call(tensors[0].local(), group); });
+}
+
+// Every rank's flags, by rank: they came with the comparison, unless there are very many.
+KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const Group& group) {
+  if (KnownInputs known = agreement.known_inputs(); !known.empty()) {
+    known[static_cast<size_t>(group.rank())] = mine;
+    return known;
+  }
+  Transport& transport = group.transport();
+  const Subject subject = moves_of("redistribute", agreement.number());
+  std::vector<at::Tensor> pieces;
+  for (const at::Tensor& piece : mine.split(transport.slot_bytes()))
+    pieces.push_back(transport.all_gather_block(piece, piece.numel(), subject).rows);
+  return at::cat(pieces, 1).unbind();
+}
+
+// Those that require grad on any rank.
+std::vector<bool> wants_gradient(const KnownInputs& flags) {
+  std::vector<bool> wanted(static_cast<size_t>(flags[0].numel()), false);
+  for (const at::Tensor& said : flags) {
+    const auto* data = said.const_data_ptr<uint8_t>();
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = wanted[i] || data[i] != 0;
+  }
+  return wanted;
+}
+
+// Of the tensor that this rank has none of, the device is that of the first.
+c10::DeviceType device_of(const MeshTensors& tensors) {
+  const at::Tensor& local = tensors[0].local();
+  return local.defined() ? local.device().type() : c10::DeviceType::CPU;
+}
+
+std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::Tensor>& inputs,
+                               Transport& transport, const Subject& subject) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  std::vector<Walker> walkers;
+  walkers.reserve(inputs.size());
+  std::vector<bool> packs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Way& way = *requests[i]->way;
+    walkers.emplace_back(way, materialized(inputs[i]));
+    packs.push_back(inputs[i].is_cpu() && is_small(way.plan->from, transport));
+  }
+  walk_together(walkers, packs, transport, subject);
+  std::vector<at::Tensor> outs;
+  for (const Walker& walker : walkers) outs.push_back(walker.held());
+  return outs;
+}
+
+MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const std::vector<bool>& wanted,
+                  const RedistributeOptions& options, uint64_t number) {
+  std::vector<std::shared_ptr<const Adjoint>> adjoints(tensors.size());
+  std::vector<at::Tensor> inputs;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    // Each tensor's gradient travels by itself.
+    if (wanted[i] && !requests[i]->keeps_layout)
+      adjoints[i] = adjoint_of(tensors[i], *requests[i], options, number == 0 ? 0 : shm::mark_of(number, i));
+    inputs.push_back(input_of(tensors[i], *requests[i]->way, device_of(tensors)));
+  }
+  const std::vector<at::Tensor> outs = named("redistribute", [&] {
+    return walked(requests, inputs, tensors[0].group().transport(), moves_of("redistribute", number));
+  });
+  MeshTensors results;
+  results.reserve(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (requests[i]->keeps_layout) {
+      results.push_back(tensors[i]);
+      continue;
+    }
+    const Way& way = *requests[i]->way;
+    at::Tensor out = way.stages.empty() ? outs[i].clone() : outs[i];
+    if (adjoints[i]) out = with_adjoint(inputs[i], out, adjoints[i]);
+    results.push_back(result_of(tensors[i], way, out));
+  }
+  return results;
+}
+
+MeshTensors unmoved(const MeshTensors& tensors, const Layouts& to) {
+  MeshTensors same;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    same.emplace_back(tensors[i].local(), tensors[i].anchor(), std::make_shared<const Layout>(to[i]),
+                      tensors[i].place());
+  return same;
+}
+
+MeshTensors run(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {
+  if (tensors.empty()) raise("redistribute", "the list of tensors is empty", 0);
+  std::vector<at::Tensor> locals;
+  for (const MeshTensor& tensor : tensors) locals.push_back(tensor.local());
+  const Recording recording("redistribute", locals);
+  const RedistributeOptions options{.topology = given.topology, .max_bytes = given.max_bytes};
+  Requests requests;
+  const std::string problem = problem_in([&] { requests = read_requests(tensors, to, options); });
+  const Group& group = tensors[0].group();
+  if (!group.distributed()) {
+    if (!problem.empty()) raise("redistribute", problem, tensors[0].rank());
+    return unmoved(tensors, to);
+  }
+  Call call{.collective = Collective::redistribute, .problem = problem};
+  if (problem.empty()) {
+    call.x = gradient_flags(tensors);
+    call.wanted = Wanted::whole;
+    call.hash = hash_of(tensors, to, requests);
+  }
+  if (skips_exchange(tensors, group)) {
+    if (!problem.empty()) raise("redistribute", problem, tensors[0].rank());
+    return moved(tensors, requests, wants_gradient({call.x}), options, /*number=*/0);
+  }
+  call.words = [&] { return words_of(tensors, to, requests); };
+  const Agreement agreement = agree(call, group);
+  return moved(tensors, requests, wants_gradient(all_flags(call.x, agreement, group)), options,
+               agreement.number());
+}
+
+}  // namespace
+
+MeshTensors redistribute(const MeshTensors& tensors, const Layouts& to,
+                         const RedistributeListOptions& options) {
+  return run(tensors, to, options);
+}
+
+Async<MeshTensors> redistribute_async(const MeshTensors& tensors, const Layouts& to,
+                                      const RedistributeListOptions& options) {
+  const bool posts = !tensors.empty() && can_be_posted(tensors[0].local(), tensors[0].group());
+  if (!posts) return Async<MeshTensors>([result = run(tensors, to, options)] { return result; });
+  auto result = std::make_shared<MeshTensors>();
+  const std::shared_ptr<Posted> posted =
+      tensors[0].group().transport().post([=] { *result = run(tensors, to, options); });
+  return Async<MeshTensors>([result, posted] {
+    posted->wait();
+    return *result;
+  });
+}
+
+}  // namespace shardway

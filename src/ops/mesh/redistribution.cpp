@@ -1,0 +1,101 @@
+#include "ops/mesh/redistribution.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "ops/call/arguments.h"
+#include "ops/call/dtypes.h"
+
+namespace shardway {
+namespace {
+
+std::shared_ptr<const Plan> chosen_plan(const Layout& from, const Layout& to,
+                                        const RedistributeOptions& options) {
+  if (!options.plan) return plan(from, to, {.topology = options.topology, .max_bytes = options.max_bytes});
+  if (options.topology || options.max_bytes)
+    throw BadArgument("topology and max_bytes are for making a plan, but one was given");
+  check_leads(*options.plan, from, to);
+  return options.plan;
+}
+
+// How the gradient of the result is said to lie: in the result's own boxes, so that shards are as they are.
+Layout gradient_layout(const Layout& to, const std::optional<std::vector<Placement>>& given) {
+  if (!given) return without_addends(to);
+  const auto has_same_box = [](const Placement& a, const Placement& b) {
+    return a.is_shard() || b.is_shard() ? a == b : true;
+  };
+  const std::vector<Placement>& own = to.placements();
+  if (!std::equal(given->begin(), given->end(), own.begin(), own.end(), has_same_box)) {
+    std::string text;
+    for (const Placement& placement : *given) text += (text.empty() ? "" : ",") + to_string(placement);
+    throw BadArgument("grad_placements " + text + " do not have the boxes of the result, which is " +
+                      placements_text(to));
+  }
+  return to.with(*given, to.order());
+}
+
+// With the ranks of its mesh, where those are others than 0, 1, …
+std::string described(const Layout& layout) {
+  const Mesh& mesh = layout.mesh();
+  if (mesh == Mesh(mesh.shape())) return to_string(layout);
+  return c10::str(to_string(layout), " of ranks ", at::IntArrayRef(mesh.ranks()));
+}
+
+}  // namespace
+
+void check_local(const MeshTensor& tensor) {
+  const at::Tensor& local = tensor.local();
+  if (!local.defined()) return;
+  check_movable(local, tensor.group(), "local");
+  const auto box = tensor.box();
+  if (!box || local.sizes() != at::IntArrayRef(box->extent))
+    throw BadArgument(c10::str("local has been given the shape ", local.sizes(), ", which is not its box of ",
+                               to_string(tensor.layout())));
+}
+
+bool knows_all(const MeshTensor& tensor) {
+  return tensor.layout().mesh().size() == tensor.group().size() &&
+         is_on_device(tensor.local(), tensor.group());
+}
+
+void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
+                  Request& request) {
+  const Layout& from = tensor.layout();
+  request.way = way_along(chosen_plan(from, to, options), *tensor.place());
+  request.gradient = gradient_layout(to, options.grad_placements);
+  request.keeps_layout = from == to && !options.grad_placements && request.way->stages.empty();
+  const at::Tensor& local = tensor.local();
+  if (request.way->combines && local.defined()) check_reduction(local, *request.way->combines);
+}
+
+std::string words_of(const Layout& from, const Layout& to, const Request& request,
+                     const MeshTensor::Place& place) {
+  return c10::str("the tensor: ", described(from), "\nthe target: ", described(to),
+                  "\nthe gradient: ", described(*request.gradient), "\nthe plan: ", request.way->plan->text(),
+                  "\nthe group's ranks: ", at::IntArrayRef(place.ranks.numbers()));
+}
+
+at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType device) {
+  if (tensor.local().defined()) return tensor.local();
+  return at::empty(input_shape(way, *tensor.place()),
+                   at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
+}
+
+MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor& out) {
+  const bool is_inside = way.plan->to.mesh().position_of(tensor.rank()).has_value();
+  const std::shared_ptr<const Layout> layout(way.plan, &way.plan->to);
+  if (is_inside) return {out, out, layout, tensor.place()};
+  return {at::Tensor(), out.requires_grad() ? out : at::Tensor(), layout, tensor.place()};
+}
+
+std::shared_ptr<const Adjoint> adjoint_of(const MeshTensor& tensor, const Request& request,
+                                          const RedistributeOptions& options, uint64_t number) {
+  return adjoint_of(*request.way, {.gradient = *request.gradient,
+                                   .place = tensor.place(),
+                                   .topology = options.topology,
+                                   .max_bytes = options.max_bytes,
+                                   .number = number});
+}
+
+}  // namespace shardway

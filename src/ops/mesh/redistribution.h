@@ -1,0 +1,48 @@
+// What a call of redistribute is about: one tensor, and the way to its target.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ops/mesh/adjoint.h"
+#include "ops/mesh/way.h"
+#include "shardway/redistribute.h"
+
+namespace shardway {
+
+// One rank's call, as it understood its arguments.
+struct Request {
+  std::shared_ptr<const Way> way = nullptr;
+  std::optional<Layout> gradient = std::nullopt;  // of the result's gradient
+  bool keeps_layout = false;                      // the result is the input
+};
+
+// Throws std::invalid_argument where the local tensor is not what the layout says.
+void check_local(const MeshTensor& tensor);
+
+// Whether nothing of the others is unknown: every rank has a tensor on a device, and layouts say the rest. To
+// hear of them the host would have to wait.
+[[gnu::visibility("default")]] bool knows_all(const MeshTensor& tensor);
+
+// Fills in what can be understood before something cannot; throws std::invalid_argument then. The local
+// tensor has been checked.
+void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
+                  Request& request);
+
+// What ranks must say alike of it, in words: a line per point.
+std::string words_of(const Layout& from, const Layout& to, const Request& request,
+                     const MeshTensor::Place& place);
+
+// The local tensor, or on a rank outside the mesh one without elements.
+at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType device);
+
+MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor& out);
+
+// `number` is that of the call.
+std::shared_ptr<const Adjoint> adjoint_of(const MeshTensor& tensor, const Request& request,
+                                          const RedistributeOptions& options, uint64_t number);
+
+}  // namespace shardway

@@ -1,0 +1,157 @@
+#include "ops/mesh/way.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <unordered_map>
+
+#include "plan/geometry/passage.h"
+#include "transport/common/boxes.h"
+#include "transport/memory/warm_memory.h"
+
+namespace shardway {
+namespace {
+
+struct Key {
+  const Plan* plan;
+  int64_t rank;
+  int64_t whole_up_to_bytes;
+  std::vector<int64_t> numbers;
+
+  bool operator==(const Key&) const = default;
+};
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    return std::hash<const Plan*>()(key.plan) * 31 + static_cast<size_t>(key.rank);
+  }
+};
+
+// The ways found so far. A plan is known by its address, which its way keeps from being taken by another.
+class Ways {
+ public:
+  static Ways& instance() {
+    static auto* ways = new Ways;  // never destroyed: posted calls may outlive the end of main
+    return *ways;
+  }
+
+  std::shared_ptr<const Way> find(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(key);
+    return found == known_.end() ? nullptr : found->second;
+  }
+
+  void keep(const Key& key, std::shared_ptr<const Way> way) {
+    const std::lock_guard lock(mutex_);
+    if (known_.size() >= kMostKept) known_.clear();
+    known_.emplace(key, std::move(way));
+  }
+
+ private:
+  static constexpr size_t kMostKept = 4096;
+
+  std::mutex mutex_;
+  std::unordered_map<Key, std::shared_ptr<const Way>, KeyHash> known_;
+};
+
+// Whether every other rank pulls all of this one's input.
+bool goes_whole_to_all(const Route& route) {
+  const Box whole = Box::whole(route.input_shape);
+  int64_t others = 0;
+  for (const Move& push : route.pushes) {
+    if (!(push.mine == whole)) return false;
+    if (push.peer != route.rank) ++others;
+  }
+  return others == route.size - 1;
+}
+
+Wanted wanted_in(const Stage& stage) {
+  if (stage.route.pattern == Pattern::own || stage.collection) return Wanted::nothing;
+  return goes_whole_to_all(stage.route) ? Wanted::whole : Wanted::parts;
+}
+
+std::shared_ptr<const Way> make_way(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place,
+                                    int64_t whole_up_to_bytes) {
+  place.ranks.check_cover(plan->from.mesh());
+  place.ranks.check_cover(plan->to.mesh());
+  auto way = std::make_shared<Way>();
+  way->plan = plan;
+  way->stages = stages_of(*plan, place.ranks, place.group.rank(), whole_up_to_bytes);
+  way->hash = hash_of(*plan);
+  for (const int64_t number : place.ranks.numbers())
+    way->hash = way->hash * 31 + static_cast<uint64_t>(number);
+  const Passage passage = passage_between(plan->from, plan->to);
+  way->divisor = passage.divisor;
+  if (!passage.resolved.empty()) way->combines = passage.divisor == 1 ? passage.op : Op::avg;
+  if (!way->stages.empty()) way->wanted = wanted_in(way->stages.front());
+  return way;
+}
+
+}  // namespace
+
+std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan,
+                                     const MeshTensor::Place& place) {
+  Transport& transport = place.group.transport();
+  const int64_t whole_up_to_bytes =
+      transport.combines_whole() ? std::numeric_limits<int64_t>::max() : transport.slot_bytes();
+  const Key key{plan.get(), place.group.rank(), whole_up_to_bytes, place.ranks.numbers()};
+  if (auto found = Ways::instance().find(key)) return found;
+  auto made = make_way(plan, place, whole_up_to_bytes);
+  Ways::instance().keep(key, made);
+  return made;
+}
+
+bool communicates(const Way& way) {
+  return std::any_of(way.stages.begin(), way.stages.end(),
+                     [](const Stage& stage) { return stage.route.pattern != Pattern::own; });
+}
+
+bool is_everywhere(const Layout& layout, const Group& group) {
+  const auto is_replica = [](const Placement& placement) { return placement.is_replicate(); };
+  return layout.mesh().size() == group.size() &&
+         std::all_of(layout.placements().begin(), layout.placements().end(), is_replica);
+}
+
+std::optional<RouteCall> Walker::next_leg() {
+  for (; stage_ < way_.stages.size(); finish_stage()) {
+    const Stage& stage = way_.stages[stage_];
+    if (!out_.defined()) {
+      out_ = warm_empty(stage.output_shape, held_.options());
+      landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
+      if (stage.route.pattern != Pattern::own) return RouteCall{&stage.route, held_, landing_};
+      Group::alone().transport().start(stage.route, held_, landing_, {}, {})->finish();
+    }
+    if (stage.collection && !std::exchange(is_collected_, true))
+      return RouteCall{&*stage.collection, landing_, out_};
+  }
+  return std::nullopt;
+}
+
+// Lets go of the step's input, but for the caller's own.
+void Walker::finish_stage() {
+  held_ = std::exchange(out_, at::Tensor());
+  landing_.reset();
+  is_collected_ = false;
+  ++stage_;
+}
+
+at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group,
+                const Subject& subject) {
+  const KnownInputs nothing;
+  Walker walker(way, x);
+  while (const auto leg = walker.next_leg()) {
+    const bool is_first = leg->route == &way.stages.front().route;
+    group.transport().start(*leg->route, leg->x, leg->out, is_first ? known : nothing, subject)->finish();
+  }
+  return walker.held();
+}
+
+std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place) {
+  const auto position = way.plan->from.mesh().position_of(place.number());
+  if (position) return way.plan->from.box_at(*position).extent;
+  return std::vector<int64_t>(way.plan->from.shape().size(), 0);
+}
+
+}  // namespace shardway

@@ -1,0 +1,82 @@
+#include "plan/price/price.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace shardway {
+namespace {
+
+constexpr size_t kFewRanks = 64;  // up to here looking at pairs is quicker than at rings
+
+}  // namespace
+
+Femtoseconds to_femtoseconds(double us) {
+  const double cost = us * kFemtosecondsPerUs;
+  return cost >= static_cast<double>(kNever) ? kNever : static_cast<Femtoseconds>(std::llround(cost));
+}
+
+double us_for(double bytes, const Link& link) {
+  constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+  return bytes / (link.gib_per_s * kGib) * 1e6;
+}
+
+PriceList::PriceList(const Network& network, int64_t item_bytes)
+    : network_(network),
+      item_bytes_(item_bytes),
+      has_rings_(network.ranks() > kFewRanks && !network.rings().empty()),
+      sums_(network) {}
+
+Price PriceList::of_exchange(const Exchange& exchange) {
+  if (has_rings_) {
+    count_rings(exchange, network_, sums_, loads_);
+  } else {
+    count_pairs(exchange, network_, loads_);
+  }
+  return of_loads();
+}
+
+Price PriceList::of_loads() const {
+  const size_t levels = loads_.levels;
+  const auto item = static_cast<double>(item_bytes_);
+  Price price;
+  double worst_us = 0;
+  for (size_t kind = 0; kind < loads_.kinds(); ++kind) {
+    double latency_us = 0;
+    double transfer_us = 0;
+    double sent = 0;
+    int64_t peers = 0;
+    for (size_t level = 0; level < levels; ++level) {
+      const size_t slot = kind * levels + level;
+      const int32_t met = std::max(loads_.sent_to[slot], loads_.received_from[slot]);
+      if (met == 0) continue;
+      const Link& link = network_.links()[level];
+      latency_us += met * link.latency_us;
+      transfer_us += us_for(std::max(loads_.sent[slot], loads_.received[slot]) * item, link);
+      sent += loads_.sent[slot];
+      peers += loads_.received_from[slot];
+      price.communicates = true;
+    }
+    const double local_us = loads_.copied[kind] * item * network_.copy_us_per_byte() +
+                            loads_.combined[kind] * item * network_.reduce_us_per_byte();
+    if (latency_us + transfer_us + local_us > worst_us) {
+      worst_us = latency_us + transfer_us + local_us;
+      price.latency_us = latency_us;
+    }
+    price.bytes = std::max(price.bytes, static_cast<int64_t>(sent * item));
+    price.total_bytes += loads_.ranks[kind] * static_cast<int64_t>(sent * item);
+    price.most_received_from = std::max(price.most_received_from, peers);
+  }
+  if (price.communicates) {
+    worst_us += network_.base_us();
+    price.latency_us += network_.base_us();
+  }
+  price.cost = to_femtoseconds(worst_us);
+  return price;
+}
+
+double PriceList::staging_of(const Exchange& exchange, size_t position) const {
+  const double addends = exchange.senders.ranks_along(exchange.resolved);
+  return addends == 1 ? 0 : (addends - 1) * exchange.receivers.bounds(exchange.to).volumes[position];
+}
+
+}  // namespace shardway

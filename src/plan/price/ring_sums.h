@@ -1,0 +1,53 @@
+// What one tensor dim contributes to the loads of an exchange, ring by ring.
+#pragma once
+
+#include <array>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "plan/price/network.h"
+#include "plan/price/terrain.h"
+
+namespace shardway {
+
+// Around a rank lie nested blocks of ranks. What it pulls from a block, or pushes to it, is a product over
+// tensor dims of the sums along each. A rank's sums along one tensor dim depend on its coordinates along the
+// mesh dims that cut it before or after: they are a row for each such coordinate.
+//
+// Example: length 8, from [S0, S0] to [R, R] on 2x2, any rank: of all 4 parts it pulls 8 elements, of the 2
+// parts of its mesh row 4, and its own are 2.
+//
+// Coordinates that make no difference to any row share their rows.
+struct DimSums {
+  enum Column : uint8_t { pulled, parts_pulled, pushed, parts_pushed };
+
+  size_t columns = 0;
+  std::vector<double> rows = {};                               // [row][column]
+  std::array<size_t, kMostMeshDims> strides = {};              // of rows, by mesh dim
+  std::array<std::vector<size_t>, kMostMeshDims> places = {};  // [mesh dim][coordinate]; empty: all alike
+
+  static size_t column(size_t ring, Column column) { return 4 * ring + column; }
+  size_t own() const { return columns - 1; }  // what a rank pulls from itself
+  size_t place(size_t mesh_dim, size_t coordinate) const {
+    return places[mesh_dim].empty() ? 0 : places[mesh_dim][coordinate];
+  }
+};
+
+// The sums of one network's exchanges on one terrain, kept. One thread at a time.
+class RingSums {
+ public:
+  explicit RingSums(const Network& network) : network_(network) {}
+
+  // On mesh dims of `varying` the ranks that meet may have different coordinates.
+  const DimSums& along(const Terrain& terrain, size_t from, size_t to, DimMask varying, size_t tensor_dim);
+
+ private:
+  using Key = std::tuple<size_t, uint64_t, uint64_t, DimMask>;
+
+  const Network& network_;
+  std::map<Key, DimSums> known_;
+  std::vector<double> all_rows_;  // scratch
+};
+
+}  // namespace shardway

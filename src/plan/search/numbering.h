@@ -1,0 +1,50 @@
+// The nodes of a ground by number.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "plan/search/search.h"
+
+namespace shardway {
+
+// The states of the source's mesh with every part of the source's Partial
+// that the target does not keep, then those of the target's mesh.
+class Numbering {
+ public:
+  explicit Numbering(const Ground& ground) : ground_(ground) {
+    const DimMask resolvable = ground.source().partial & ~ground.target().partial;
+    for (DimMask part = resolvable;; part = (part - 1) & resolvable) {
+      partials_.push_back(part | ground.target().partial);
+      if (part == 0) break;
+    }
+    on_source_ = ground.terrain(false).size() * partials_.size();
+    size_ = on_source_ + (ground.target().is_on_target_mesh ? ground.terrain(true).size() : 0);
+  }
+
+  size_t size() const { return size_; }
+
+  Node node(size_t number) const {
+    if (number >= on_source_) return {.is_on_target_mesh = true, .state = number - on_source_};
+    return {.state = number / partials_.size(), .partial = partials_[number % partials_.size()]};
+  }
+
+  size_t number_of(const Node& node) const {
+    if (node.is_on_target_mesh) return on_source_ + node.state;
+    const auto part = std::find(partials_.begin(), partials_.end(), node.partial) - partials_.begin();
+    return node.state * partials_.size() + static_cast<size_t>(part);
+  }
+
+  // A mesh dim cannot shard and hold addends at once.
+  bool exists(const Node& node) const {
+    return (ground_.terrain(node.is_on_target_mesh).state(node.state).sharded & node.partial) == 0;
+  }
+
+ private:
+  const Ground& ground_;
+  std::vector<DimMask> partials_;
+  size_t on_source_ = 0;
+  size_t size_ = 0;
+};
+
+}  // namespace shardway

@@ -1,0 +1,274 @@
+#include "plan/search/stages.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "plan/geometry/passage.h"
+
+namespace shardway {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+[[noreturn]] void refuse(const Step& step, const std::string& why) {
+  throw std::invalid_argument("the plan's step from " + placements_text(step.from) + " to " +
+                              placements_text(step.to) + " calls itself " + name_of(step.kind) + ", but " +
+                              why);
+}
+
+// Every rank holds all of what it is to hold: nothing moves between ranks.
+bool is_local(const Layout& from, const Layout& to, const Passage& passage) {
+  const Mesh& mesh = to.mesh();
+  const bool combines = std::any_of(passage.resolved.begin(), passage.resolved.end(),
+                                    [&](int64_t dim) { return from.mesh().size(dim) > 1; });
+  for (int64_t position = 0; position < mesh.size(); ++position) {
+    const auto there = from.mesh().position_of(mesh.ranks()[static_cast<size_t>(position)]);
+    const Box wanted = to.box_at(position);
+    if (wanted.volume() == 0) continue;
+    if (combines || !there || !contains(from.box_at(*there), wanted)) return false;
+  }
+  return true;
+}
+
+// Whether all that the step does is to combine addends where they lie.
+bool combines_in_place(const Step& step, const Passage& passage) {
+  if (passage.resolved.empty()) return false;
+  std::vector<Placement> placements = step.from.placements();
+  for (const int64_t dim : passage.resolved) placements[static_cast<size_t>(dim)] = replicate();
+  return step.from.with(placements, step.from.order()) == step.to;
+}
+
+// Whether each rank of the group has an addend of the whole tensor, and is to have their combination.
+bool is_all_reduce_of_group(const Step& step, const Passage& passage, const GroupRanks& ranks) {
+  int64_t members = 1;
+  for (const int64_t dim : passage.resolved) members *= step.from.mesh().size(dim);
+  return members > 1 && members == ranks.size() && combines_in_place(step, passage);
+}
+
+bool is_replicated(const Layout& layout) {
+  return std::all_of(layout.placements().begin(), layout.placements().end(),
+                     [](const Placement& placement) { return placement.is_replicate(); });
+}
+
+// Whether the mesh has every rank of the group once, in the group's order.
+bool is_whole_group(const Mesh& mesh, const GroupRanks& ranks) {
+  if (mesh.size() != ranks.size()) return false;
+  for (int64_t position = 0; position < mesh.size(); ++position) {
+    if (ranks.rank_of(mesh.ranks()[static_cast<size_t>(position)]) != position) return false;
+  }
+  return true;
+}
+
+// The layout as parts along one dim, one per rank and in rank order, if it is that.
+std::optional<Split> split_in_rank_order(const Layout& layout) {
+  Split split{.shape = layout.shape(), .dim = -1};
+  for (int64_t dim = 0; dim < layout.ndim(); ++dim) {
+    const auto& mesh_dims = layout.order()[static_cast<size_t>(dim)];
+    const bool is_split = std::any_of(mesh_dims.begin(), mesh_dims.end(),
+                                      [&](int64_t mesh_dim) { return layout.mesh().size(mesh_dim) > 1; });
+    if (!is_split) continue;
+    if (split.dim >= 0) return std::nullopt;
+    split.dim = dim;
+  }
+  if (split.dim < 0) return std::nullopt;
+  const auto d = static_cast<size_t>(split.dim);
+  int64_t offset = 0;
+  for (int64_t position = 0; position < layout.mesh().size(); ++position) {
+    const Box box = layout.box_at(position);
+    if (box.offset[d] != offset && box.extent[d] > 0) return std::nullopt;
+    offset += box.extent[d];
+    split.sizes.push_back(box.extent[d]);
+  }
+  if (offset != layout.shape()[d]) return std::nullopt;  // replicas
+  return split;
+}
+
+// The step as the collective of the whole group that it is, so that an engine's own form of it can be used.
+// The layouts alone decide, so that every rank comes to the same answer.
+std::optional<Route> collective_of(const Step& step, const Passage& passage, const GroupRanks& ranks,
+                                   int64_t rank) {
+  if (is_all_reduce_of_group(step, passage, ranks)) {
+    Route route = all_reduce_route(step.from.shape(), rank, ranks.size(), passage.op);
+    route.divisor = passage.divisor;
+    return route;
+  }
+  if (!passage.is_same_mesh || !is_whole_group(step.from.mesh(), ranks)) return std::nullopt;
+  if (is_replicated(step.to) && passage.resolved.empty()) {
+    if (const auto split = split_in_rank_order(step.from)) return all_gather_route(*split, rank);
+  }
+  const bool holds_addends = static_cast<int64_t>(passage.resolved.size()) == step.from.mesh().ndim();
+  if (!holds_addends) return std::nullopt;
+  if (const auto split = split_in_rank_order(step.to)) {
+    Route route = reduce_scatter_route(*split, rank, passage.op);
+    route.divisor = passage.divisor;
+    return route;
+  }
+  return std::nullopt;
+}
+
+void number_by_group(Moves& moves, const GroupRanks& ranks) {
+  for (Move& move : moves) move.peer = *ranks.rank_of(move.peer);
+  const auto before = [](const Move& a, const Move& b) { return a.peer < b.peer; };
+  if (!std::is_sorted(moves.begin(), moves.end(), before))
+    std::stable_sort(moves.begin(), moves.end(), before);
+}
+
+Route direct_route(const Step& step, const Passage& passage, const GroupRanks& ranks, int64_t rank) {
+  if (auto route = collective_of(step, passage, ranks, rank)) return *std::move(route);
+  Route route = redistribution_route(step.from, step.to, ranks.number_of(rank));
+  route.rank = rank;
+  route.size = ranks.size();
+  number_by_group(route.pulls, ranks);
+  number_by_group(route.pushes, ranks);
+  if (is_local(step.from, step.to, passage)) route.pattern = Pattern::own;
+  return route;
+}
+
+Stage direct_stage(Route route) {
+  Stage stage{.output_shape = route.output_shape, .landing = Box::whole(route.output_shape)};
+  stage.route = std::move(route);
+  return stage;
+}
+
+// The dim along which the largest of the shares is smallest.
+size_t dim_to_share(const Shape& extent, int64_t members) {
+  const auto largest_share = [&](size_t dim) {
+    Shape share = extent;
+    share[dim] = chunk_sizes(extent[dim], members).front();
+    return Box::whole(share).volume();
+  };
+  size_t best = 0;
+  for (size_t dim = 1; dim < extent.size(); ++dim) {
+    if (largest_share(dim) < largest_share(best)) best = dim;
+  }
+  return best;
+}
+
+// The box of extent `extent`, shared by the members of an all_reduce.
+std::vector<Box> shares_of(const Shape& extent, int64_t members) {
+  const size_t dim = dim_to_share(extent, members);
+  std::vector<Box> shares;
+  int64_t offset = 0;
+  for (const int64_t length : chunk_sizes(extent[dim], members)) {
+    shares.push_back(Box::whole(extent));
+    shares.back().offset[dim] = offset;
+    shares.back().extent[dim] = length;
+    offset += length;
+  }
+  return shares;
+}
+
+// The group ranks that hold addends of what `number` holds, itself among them.
+std::vector<int64_t> members_with(const Layout& from, const Passage& passage, const GroupRanks& ranks,
+                                  int64_t number) {
+  const Mesh members = from.mesh().submesh(passage.resolved, number);
+  std::vector<int64_t> result;
+  for (const int64_t member : members.ranks()) result.push_back(*ranks.rank_of(member));
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+Stage all_reduce_stage(const Step& step, const Passage& passage, const GroupRanks& ranks, int64_t rank) {
+  const Shape nothing(step.from.shape().size(), 0);
+  Route scatter{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
+  scatter.op = passage.op;
+  scatter.divisor = passage.divisor;
+  Route gather{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
+  Stage stage = direct_stage(scatter);
+  stage.collection = gather;
+  const auto position = step.from.mesh().position_of(ranks.number_of(rank));
+  if (!position) return stage;
+
+  const Shape extent = step.from.box_at(*position).extent;
+  const std::vector<int64_t> members = members_with(step.from, passage, ranks, ranks.number_of(rank));
+  const std::vector<Box> shares = shares_of(extent, static_cast<int64_t>(members.size()));
+  const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
+  const Box own = Box::whole(shares[me].extent);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Box theirs = Box::whole(shares[i].extent);
+    if (own.volume() > 0) scatter.pulls.push_back({.peer = members[i], .mine = own, .theirs = shares[me]});
+    if (theirs.volume() > 0)
+      scatter.pushes.push_back({.peer = members[i], .mine = shares[i], .theirs = theirs});
+    if (i == me) continue;
+    if (theirs.volume() > 0)
+      gather.pulls.push_back({.peer = members[i], .mine = shares[i], .theirs = theirs});
+    if (own.volume() > 0) gather.pushes.push_back({.peer = members[i], .mine = own, .theirs = shares[me]});
+  }
+  scatter.input_shape = extent;
+  scatter.output_shape = own.extent;
+  gather.input_shape = own.extent;
+  gather.output_shape = extent;
+  return {.output_shape = extent, .route = scatter, .landing = shares[me], .collection = gather};
+}
+
+int64_t largest_box_bytes(const Layout& layout) {
+  int64_t volume = 0;
+  for (int64_t position = 0; position < layout.mesh().size(); ++position)
+    volume = std::max(volume, layout.box_at(position).volume());
+  return volume * item_bytes(layout.dtype());
+}
+
+// Between two ranks an exchange sends no more than an all_reduce, but each combines all. From about here on
+// that costs more than a second meeting, unless the engine does it in one pass (docs/decisions/0008).
+constexpr int64_t kCombinedWholeBytes = 256 << 10;
+
+bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_up_to_bytes) {
+  const bool is_all_reduce = step.kind == StepKind::all_reduce;
+  const bool is_in_place = combines_in_place(step, passage);
+  if (is_all_reduce && !is_in_place) refuse(step, "it does more than combine addends where they lie");
+  if (!is_in_place || step.from.ndim() == 0) return false;
+  const int64_t one_route_up_to =
+      is_all_reduce ? whole_up_to_bytes : std::max(whole_up_to_bytes, kCombinedWholeBytes);
+  return largest_box_bytes(step.from) > one_route_up_to;
+}
+
+Stage stage_of(const Step& step, const GroupRanks& ranks, int64_t rank, int64_t whole_up_to_bytes) {
+  const Passage passage = passage_between(step.from, step.to);
+  if (step.kind == StepKind::slice && !is_local(step.from, step.to, passage))
+    refuse(step, "ranks need what others hold");
+  if (runs_as_two_routes(step, passage, whole_up_to_bytes))
+    return all_reduce_stage(step, passage, ranks, rank);
+  return direct_stage(direct_route(step, passage, ranks, rank));
+}
+
+}  // namespace
+
+std::vector<Stage> stages_of(const Plan& plan, const GroupRanks& ranks, int64_t rank,
+                             int64_t whole_up_to_bytes) {
+  std::vector<Stage> stages;
+  for (const Step& step : plan.steps) {
+    ranks.check_cover(step.from.mesh());
+    ranks.check_cover(step.to.mesh());
+    stages.push_back(stage_of(step, ranks, rank, whole_up_to_bytes));
+  }
+  return stages;
+}
+
+void check_leads(const Plan& plan, const Layout& from, const Layout& to) {
+  if (!(plan.from == from) || !(plan.to == to)) {
+    throw std::invalid_argument("the plan leads from " + to_string(plan.from) + " to " + to_string(plan.to) +
+                                ", but is to lead from " + to_string(from) + " to " + to_string(to));
+  }
+  const Layout* last = &plan.from;
+  for (const Step& step : plan.steps) {
+    if (!(step.from == *last)) {
+      throw std::invalid_argument("the plan has a step from " + to_string(step.from) + " after " +
+                                  to_string(*last));
+    }
+    last = &step.to;
+  }
+  if (!(*last == plan.to))
+    throw std::invalid_argument("the plan's steps end at " + to_string(*last) + ", but it leads to " +
+                                to_string(plan.to));
+}
+
+uint64_t hash_of(const Plan& plan) {
+  uint64_t hash = plan.from.hash() * 31 + plan.to.hash();
+  for (const Step& step : plan.steps) {
+    hash = hash * 1099511628211U + step.to.hash();
+    if (step.kind == StepKind::all_reduce) hash = hash * 1099511628211U + 1;
+  }
+  return hash;
+}
+
+}  // namespace shardway

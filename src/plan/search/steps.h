@@ -1,0 +1,17 @@
+// The steps of a path as a reader of a plan sees them.
+#pragma once
+
+#include "plan/search/search.h"
+#include "shardway/plan.h"
+
+namespace shardway {
+
+Step step_of(const Ground& ground, const PathStep& step);
+
+// A path along given layouts, each step priced as what it is; nothing where a step makes addends.
+std::optional<Path> path_along(Ground& ground, const std::vector<Layout>& layouts);
+
+// S0,R -all_gather(1)-> R,R
+std::string text_of(const std::vector<Step>& steps, const Layout& from);
+
+}  // namespace shardway

@@ -1,0 +1,130 @@
+// A plan as text: what it does, what that costs, and what lost.
+#include <algorithm>
+#include <numeric>
+
+#include "plan/geometry/numbers.h"
+#include "shardway/plan.h"
+
+namespace shardway {
+namespace {
+
+constexpr int64_t kWideEnoughForAll = 96;
+constexpr size_t kLeastWidth = 8;
+
+// In characters: the bytes of UTF-8 that continue one are not counted.
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char letter) {
+    return (static_cast<unsigned char>(letter) & 0xC0U) != 0x80U;
+  }));
+}
+
+std::string shortened(const std::string& text, size_t columns) {
+  const size_t width = std::max(columns, kLeastWidth);
+  return text.size() <= width ? text : text.substr(0, width - 1) + "…";
+}
+
+// all_gather over dp, tp; or, without names, over mesh dims 0, 1
+std::string span_of(const Step& step) {
+  std::string text = name_of(step.kind);
+  const auto& names = step.from.mesh().names();
+  for (size_t i = 0; i < step.mesh_dims.size(); ++i) {
+    const auto dim = static_cast<size_t>(step.mesh_dims[i]);
+    const char* numbered = step.mesh_dims.size() == 1 ? " over mesh dim " : " over mesh dims ";
+    text += i > 0 ? ", " : names.empty() ? numbered : " over ";
+    text += names.empty() ? std::to_string(dim) : names[dim];
+  }
+  return text;
+}
+
+std::string target_of(const Step& step) {
+  const std::string text = placements_text(step.to);
+  return step.from.mesh() == step.to.mesh() ? text : text + " on " + to_string(step.to.mesh());
+}
+
+// Broken at spaces so that lines fit; the lines after the first begin with four spaces.
+std::string wrapped(const std::string& text, int64_t columns) {
+  std::string result;
+  std::string line;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin + 1), text.size());
+    if (!line.empty() && static_cast<int64_t>(line.size() + end - begin) > columns) {
+      result += line + "\n";
+      line = "   ";
+    }
+    line += text.substr(begin, end - begin);
+    begin = end;
+  }
+  return result + line + "\n";
+}
+
+using Row = std::vector<std::string>;
+
+// Columns as wide as their widest entry, the third one narrower where lines would not fit; the first three to
+// the left, figures to the right.
+std::string table_of(std::vector<Row> rows, int64_t columns) {
+  constexpr size_t kNarrowed = 2;
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  const auto whole = static_cast<int64_t>(std::accumulate(widths.begin(), widths.end(), 2 * widths.size()));
+  if (whole > columns && widths[kNarrowed] > kLeastWidth) {
+    const auto room = static_cast<int64_t>(widths[kNarrowed]) - (whole - columns);
+    widths[kNarrowed] = static_cast<size_t>(std::max<int64_t>(room, kLeastWidth));
+    for (Row& row : rows) row[kNarrowed] = shortened(row[kNarrowed], widths[kNarrowed]);
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line = " ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - width_of(row[i]), ' ');
+      line += " " + (i <= kNarrowed ? row[i] + space : space + row[i]) + " ";
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string steps_table(const Plan& plan, int64_t columns) {
+  const bool is_wide = columns >= kWideEnoughForAll;
+  std::vector<Row> rows = {{"", "step", "to", "us", "of it waiting", "sent", "peak"}};
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    rows.push_back({std::to_string(i + 1), span_of(step), target_of(step), two_decimals(step.cost_us),
+                    two_decimals(step.latency_us), in_bytes(step.bytes), in_bytes(step.peak_bytes)});
+  }
+  constexpr int64_t kWaiting = 4;
+  for (Row& row : rows) {
+    if (!is_wide) row.erase(row.begin() + kWaiting);
+  }
+  return table_of(std::move(rows), columns);
+}
+
+}  // namespace
+
+std::string explain(const Plan& plan, int64_t columns) {
+  std::string text =
+      wrapped(to_string(plan.from) + "  ->  " +
+                  (plan.from.mesh() == plan.to.mesh() ? "" : to_string(plan.to.mesh()) + ": ") +
+                  placements_text(plan.to),
+              columns);
+  if (plan.steps.empty()) return text + "nothing to do: the layouts are the same\n";
+  text +=
+      wrapped(std::to_string(plan.steps.size()) + (plan.steps.size() == 1 ? " step, " : " steps, ") +
+                  two_decimals(plan.cost_us) + " us; the busiest rank sends " + in_bytes(plan.bytes) +
+                  ", all ranks " + in_bytes(plan.total_bytes) + "; peak memory " + in_bytes(plan.peak_bytes),
+              columns);
+  text += "\n" + steps_table(plan, columns) + "\n";
+  for (const Alternative& lost : plan.alternatives) {
+    text += wrapped(lost.name + ": " + two_decimals(lost.cost_us) + " us, " + lost.reason, columns);
+    text += "    " + shortened(lost.text, static_cast<size_t>(std::max<int64_t>(columns - 4, 0))) + "\n";
+  }
+  return text +
+         wrapped("priced by the " + plan.topology + " topology among " +
+                     std::to_string(plan.layouts_searched) +
+                     " layouts; steps between them that were priced: " + std::to_string(plan.steps_priced),
+                 columns);
+}
+
+}  // namespace shardway

@@ -1,0 +1,107 @@
+// Topologies as files: docs/topology.md has the schema.
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "plan/text/json.h"
+#include "shardway/topology.h"
+
+namespace shardway {
+namespace {
+
+constexpr int64_t kVersion = 1;
+constexpr uintmax_t kLargestFile = uintmax_t{64} << 20U;
+
+Link link_from(const JsonField& field) {
+  field.allow_only({"latency_us", "gib_per_s"});
+  const JsonField latency = field.at("latency_us");
+  const JsonField bandwidth = field.at("gib_per_s");
+  if (latency.number() < 0) latency.refuse("is negative; it must be at least 0");
+  if (bandwidth.number() <= 0) bandwidth.refuse("must be above 0");
+  return {.latency_us = latency.number(), .gib_per_s = bandwidth.number()};
+}
+
+double figure_from(const JsonField& field) {
+  const double figure = field.number();
+  if (figure < 0) field.refuse("is negative; it must be at least 0");
+  return figure;
+}
+
+void read_hosts(const JsonField& hosts, Topology& topology) {
+  hosts.allow_only({"ranks_per_host", "of_rank"});
+  if (hosts.has("ranks_per_host")) {
+    topology.ranks_per_host = hosts.at("ranks_per_host").integer();
+    if (topology.ranks_per_host < 1) hosts.at("ranks_per_host").refuse("must be at least 1");
+  }
+  if (hosts.has("of_rank")) {
+    for (const JsonField& host : hosts.at("of_rank").items()) {
+      if (host.integer() < 0) host.refuse("is negative; hosts are numbered from 0");
+      topology.host_of_rank.push_back(host.integer());
+    }
+  }
+}
+
+Json json_of(const Link& link) { return {{"latency_us", link.latency_us}, {"gib_per_s", link.gib_per_s}}; }
+
+}  // namespace
+
+Topology topology_from_json(const std::string& text, const std::string& file) {
+  const Json document = parse_json(text, file);
+  const JsonField root(document, file);
+  const JsonField version = root.at("version");
+  if (version.integer() != kVersion) {
+    version.refuse("is " + std::to_string(version.integer()) + "; this shardway reads version " +
+                   std::to_string(kVersion));
+  }
+  root.allow_only({"version", "source", "base_us", "within_host", "between_hosts", "dims", "hosts",
+                   "copy_gib_per_s", "reduce_gib_per_s", "notes"});
+  Topology topology{.base_us = figure_from(root.at("base_us")),
+                    .within_host = link_from(root.at("within_host")),
+                    .source = root.has("source") ? root.at("source").text() : "given"};
+  topology.between_hosts =
+      root.has("between_hosts") ? link_from(root.at("between_hosts")) : topology.within_host;
+  if (root.has("dims")) {
+    const JsonField dims = root.at("dims");
+    for (const std::string& name : dims.keys()) topology.dims[name] = link_from(dims.at(name));
+  }
+  if (root.has("hosts")) read_hosts(root.at("hosts"), topology);
+  if (root.has("copy_gib_per_s")) topology.copy_gib_per_s = figure_from(root.at("copy_gib_per_s"));
+  if (root.has("reduce_gib_per_s")) topology.reduce_gib_per_s = figure_from(root.at("reduce_gib_per_s"));
+  const bool has_several_hosts = topology.ranks_per_host > 0 || !topology.host_of_rank.empty();
+  if (has_several_hosts && !root.has("between_hosts")) {
+    root.at("hosts").refuse("gives hosts, but there is no between_hosts with the figures of the network");
+  }
+  return topology;
+}
+
+Topology read_topology(const std::string& path) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error) throw std::invalid_argument(path + ": cannot be read: " + error.message());
+  if (bytes > kLargestFile) {
+    throw std::invalid_argument(path + ": " + std::to_string(bytes) + " bytes; a topology has at most " +
+                                std::to_string(kLargestFile));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
+    throw std::invalid_argument(path + ": cannot be read");
+  }
+  return topology_from_json(text, path);
+}
+
+std::string to_json(const Topology& topology) {
+  Json document{{"version", kVersion},
+                {"source", topology.source},
+                {"base_us", topology.base_us},
+                {"within_host", json_of(topology.within_host)},
+                {"between_hosts", json_of(topology.between_hosts)}};
+  for (const auto& [name, link] : topology.dims) document["dims"][name] = json_of(link);
+  if (topology.ranks_per_host > 0) document["hosts"]["ranks_per_host"] = topology.ranks_per_host;
+  if (!topology.host_of_rank.empty()) document["hosts"]["of_rank"] = topology.host_of_rank;
+  if (topology.copy_gib_per_s > 0) document["copy_gib_per_s"] = topology.copy_gib_per_s;
+  if (topology.reduce_gib_per_s > 0) document["reduce_gib_per_s"] = topology.reduce_gib_per_s;
+  return document.dump(2);
+}
+
+}  // namespace shardway

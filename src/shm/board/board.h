@@ -1,0 +1,198 @@
+// What a rank shows to the others of a group: it alone writes its board, in its own arena; all read it.
+// Beside it lies its section of the group's memory, with what all may write (group_memory.h).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "shm/board/thresholds.h"
+#include "shm/kernels/dims.h"
+
+namespace shardway::shm {
+
+inline constexpr int64_t kMaxListed = 512;  // pushes that a header can list
+static_assert(kNoteBytes <= kInlineBytes);  // a payload holds either
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+// Why a rank will not take part again, and whose fault that is.
+enum class End : uint8_t { none, left, died, timed_out, failed, aborted, unanswered, interrupted };
+struct Ended {
+  End how = End::none;
+  int64_t rank = 0;
+};
+
+// Counts between this rank and one peer. Here and in BoardHead, unless said otherwise: the owner stores with
+// release what it has written or read, peers load with acquire before they read or write it; the owner's own
+// loads are relaxed, and one thread at a time stores.
+struct alignas(64) PairLine {
+  std::atomic<uint64_t> put;           // slots filled for the peer; its `taken` follows
+  std::atomic<uint64_t> taken;         // slots emptied of the ring that the peer fills for this rank
+  std::atomic<uint64_t> taken_of_all;  // slots emptied of the ring that the peer fills for everybody
+  std::atomic<uint64_t> sent;          // messages to the peer, of any thread; its `received` follows
+  std::atomic<uint64_t> received;      // messages of the peer that this rank has read
+  std::atomic<int64_t> first_message;  // to the peer: where in the arena it lies, once there is one
+};
+
+// Lines are apart by who reads them and when: what nobody else looks at in a usual call stays in this rank's
+// cache, and so does what it only reads.
+struct BoardHead {
+  alignas(64) std::atomic<uint32_t> ended;  // an Ended; 0 while the rank takes part
+  std::atomic<uint32_t> asleep;             // threads of this rank that sleep on somebody's bell: see ring()
+  alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board: what sleepers sleep on
+  alignas(64) std::atomic<uint64_t> finished;     // the last collective after which it reads no peer's tensor
+  alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; `taken_of_all` follow
+  alignas(64) std::atomic<int32_t> core{-1};  // that it ran on when it last entered a call; relaxed: a hint
+};
+
+// How a rank's input is to be read in this collective.
+enum class Path : uint8_t {
+  none,    // nothing moves out of it
+  packed,  // beside the header, row-major
+  arena,   // where it lies, in the rank's arena
+  staged,  // through the rings, packed in the order of the pushes
+  address  // where it lies in the rank's private memory
+};
+
+struct Listed {
+  int64_t offset_bytes;  // of the box's first element from the input's
+  int64_t volume;        // in elements
+};
+
+// What a rank says before a collective: one line, and behind it the lists that its numbers count. A usual
+// header is two lines long: each more costs a reader the time to fetch it from the writer's cache.
+struct alignas(64) Header {
+  uint64_t number;
+  uint64_t mark;  // what the call is about (subject.h)
+  Path path;
+  uint8_t dims;
+  uint8_t for_all;  // one box goes to every peer, through the ring for everybody
+  uint8_t is_listed;
+  uint32_t element_bytes;
+  int64_t base;  // of the input: an offset in the arena, an address, or nothing; of a packed one, where its
+                 // first byte would lie among the payloads if that were sent
+  int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
+  int64_t note_bytes;
+};
+
+// The lists, and how long they are: shape, strides in bytes, the first push to each rank (and past the last),
+// the pushes.
+class Lists {
+ public:
+  Lists(std::byte* data, int64_t dims, int64_t ranks) : data_(data), dims_(dims), ranks_(ranks) {}
+
+  int64_t* shape() const { return reinterpret_cast<int64_t*>(data_); }
+  int64_t* strides() const { return shape() + dims_; }
+  int32_t* first() const { return reinterpret_cast<int32_t*>(strides() + dims_); }
+  Listed* listed() const { return reinterpret_cast<Listed*>(strides() + dims_ + (ranks_ + 2) / 2); }
+
+  static int64_t most_bytes(int64_t ranks) {
+    return 8 * (2 * int64_t{kMaxDims} + (ranks + 2) / 2) + kMaxListed * int64_t{sizeof(Listed)};
+  }
+
+ private:
+  std::byte* data_;
+  int64_t dims_;
+  int64_t ranks_;
+};
+
+// Where things lie in a board of a group of this many ranks. Two pages take turns: a rank that fills one for
+// collective k has seen every peer enter k-1, so nobody reads what it held for k-2: the number that a peer
+// stores with release comes after all that it read in the call before.
+class BoardPlan {
+ public:
+  explicit BoardPlan(int64_t ranks)
+      : ranks_(ranks), slots_(slots_of(ranks)), slot_bytes_(slot_bytes(ranks)) {}
+
+  int64_t ranks() const { return ranks_; }
+  int64_t pair(int64_t peer) const { return int64_t{sizeof(BoardHead)} + peer * int64_t{sizeof(PairLine)}; }
+  int64_t page(uint64_t number) const {
+    return pair(ranks_) + static_cast<int64_t>(number % 2) * page_bytes();
+  }
+  int64_t lists(uint64_t number) const { return page(number) + int64_t{sizeof(Header)}; }
+  int64_t bytes() const { return pair(ranks_) + 2 * page_bytes(); }
+
+  // Of a rank's section: payloads, then rings.
+  int64_t payload_bytes() const { return shm::payload_bytes(ranks_); }
+  int64_t slots() const { return slots_; }
+  int64_t ring_bytes() const { return slots_ * slot_bytes_; }
+  int64_t slot(int64_t ring, uint64_t number) const {
+    return payload_bytes() + (ring * slots_ + static_cast<int64_t>(number) % slots_) * slot_bytes_;
+  }
+  int64_t section_bytes() const {
+    return round_up(payload_bytes() + ranks_ * slots_ * slot_bytes_, 4096);  // no two ranks' on one page
+  }
+
+ private:
+  static int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+  int64_t page_bytes() const { return int64_t{sizeof(Header)} + round_up(Lists::most_bytes(ranks_), 64); }
+
+  int64_t ranks_;
+  int64_t slots_;
+  int64_t slot_bytes_;
+};
+
+// A view of one rank's board and section.
+class Board {
+ public:
+  Board() = default;
+  Board(std::byte* data, std::byte* section, const BoardPlan& plan)
+      : data_(data), section_(section), plan_(plan) {}
+
+  BoardHead& head() const { return *reinterpret_cast<BoardHead*>(data_); }
+  PairLine& pair(int64_t peer) const { return *reinterpret_cast<PairLine*>(data_ + plan_.pair(peer)); }
+
+  // The header of a collective. Its number is the flag: it is stored last, with release (enter), and read
+  // first, with acquire (meet).
+  Header& header(uint64_t number) const { return *reinterpret_cast<Header*>(data_ + plan_.page(number)); }
+  std::atomic_ref<uint64_t> entered(uint64_t number) const {
+    return std::atomic_ref<uint64_t>(header(number).number);
+  }
+  Lists lists(uint64_t number, int64_t dims) const {
+    return {data_ + plan_.lists(number), dims, plan_.ranks()};
+  }
+  const BoardPlan& plan() const { return plan_; }
+  std::byte* payload(int64_t offset) const { return section_ + offset; }
+  bool holds_payload(int64_t offset, int64_t bytes) const {
+    return offset >= 0 && bytes >= 0 && bytes <= kInlineBytes && offset <= plan_.payload_bytes() - bytes;
+  }
+  std::byte* slot(int64_t ring, uint64_t number) const { return section_ + plan_.slot(ring, number); }
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::byte* section_ = nullptr;
+  BoardPlan plan_{1};
+};
+
+// Where the owner of a board puts what rides with the header of a collective: small payloads in two places by
+// turns, which stay in the cache; others one behind the other, and around. The payload before may still be
+// read; the one before that is not.
+class Payloads {
+ public:
+  int64_t place(const Board& board, uint64_t number, int64_t bytes) {
+    if (bytes <= kNearBytes) return static_cast<int64_t>(number % 2) * kNearBytes;
+    if (next_ + bytes > board.plan().payload_bytes()) next_ = kFirst;
+    const int64_t offset = next_;
+    next_ += (bytes + 63) / 64 * 64;
+    return offset;
+  }
+
+ private:
+  static constexpr int64_t kFirst = 2 * kNearBytes;
+
+  int64_t next_ = kFirst;
+};
+
+// How an Ended looks in a word.
+inline uint32_t word_of(const Ended& ended) {
+  return static_cast<uint32_t>(ended.how) | static_cast<uint32_t>(ended.rank) << 8;
+}
+inline Ended ended_of(uint32_t word) {
+  return {.how = static_cast<End>(word & 0xff), .rank = static_cast<int64_t>(word >> 8)};
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,19 @@
+#include "shm/board/interrupt.h"
+
+#include <atomic>
+
+namespace shardway::shm {
+namespace {
+
+std::atomic<InterruptCheck> check_of_process{nullptr};
+
+}  // namespace
+
+// Relaxed: the function itself is all that is handed over.
+void set_interrupt_check(InterruptCheck check) { check_of_process.store(check, std::memory_order_relaxed); }
+
+void check_interrupt() {
+  if (const InterruptCheck check = check_of_process.load(std::memory_order_relaxed)) check();
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,177 @@
+#include "shm/board/waiting.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include "shm/board/futex.h"
+#include "shm/board/interrupt.h"
+
+namespace shardway::shm {
+namespace {
+
+std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
+  switch (ended.how) {
+    case End::left:
+      return "it left the group";
+    case End::died:
+      return "its process ended";
+    case End::timed_out:
+      return "it did not come within the timeout of " + std::to_string(timeout.count()) + " ms";
+    case End::aborted:
+      return "it aborted the group";
+    case End::unanswered:
+      return "a message that it waited for did not come in time";
+    case End::interrupted:
+      return "it was interrupted";
+    default:
+      return "its call failed";
+  }
+}
+
+}  // namespace
+
+Waiting::Waiting(int64_t rank, std::vector<Board> boards, std::vector<std::shared_ptr<Peer>> peers,
+                 const WaitOptions& options)
+    : rank_(rank),
+      boards_(std::move(boards)),
+      peers_(std::move(peers)),
+      options_(options),
+      spins_(options.spins ? kSpins : 1),
+      timeout_(options.timeout) {}
+
+void Waiting::ring() const {
+  BoardHead& head = own().head();
+  // Release: pairs with the acquire in fall_asleep(); the change comes before.
+  head.bell.fetch_add(1, std::memory_order_release);
+  // Between the change and the look at the sleepers, as there is one between a sleeper's mark and its look
+  // at the bell and at the change (fall_asleep): one of the two sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (somebody_sleeps()) futex_wake_all(head.bell);
+}
+
+void Waiting::end(const Ended& ended, const PeerLost& thrown) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_.emplace(thrown);
+    is_lost_.store(true, std::memory_order_release);  // pairs with the acquire in is_lost()
+  }
+  uint32_t nobody = 0;
+  // Release: pairs with the acquire in ended(); what this rank put before it left is there. The first reason
+  // stays.
+  own().head().ended.compare_exchange_strong(nobody, word_of(ended), std::memory_order_release);
+  ring();
+}
+
+// Acquire: pairs with the release in end(); a waiter that sees the end looks once more for what came before.
+Ended Waiting::ended(int64_t peer) const {
+  const uint32_t word = board(peer).head().ended.load(std::memory_order_acquire);
+  if (word == 0) return {};
+  const Ended ended = ended_of(word);
+  return ended.rank < size() ? ended : Ended{.how = End::failed, .rank = peer};
+}
+
+std::optional<Ended> Waiting::find_end(const WaitedFor& waited_for) const {
+  if (is_lost()) return ended(rank_);  // by another thread
+  // What others say comes first: a rank that was told of a death may have ended over it.
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    const Ended found = peer == rank_ ? Ended{} : ended(peer);
+    if (found.how != End::none && found.how != End::left) return found;
+  }
+  return find_end_among(waited_for);
+}
+
+std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const {
+  std::optional<Ended> found;
+  for (const int64_t needed : waited_for.peers) {
+    pollfd process{.fd = peer(needed).process().get(), .events = POLLIN, .revents = 0};
+    // Others that have left may have done their part before; those that are waited for have not.
+    const End how = poll(&process, 1, 0) > 0 ? End::died : ended(needed).how;
+    if (how == End::died || how == End::left) {
+      found = Ended{.how = how, .rank = needed};
+      if (!waited_for.any_will_do) return found;
+    } else if (waited_for.any_will_do) {
+      return std::nullopt;
+    }
+  }
+  return found;
+}
+
+PeerLost Waiting::told(const Ended& about) const {
+  if (about.rank != rank_) return {about.rank, reason_of(about, timeout())};
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    const bool is_blamed_by = peer != rank_ && ended(peer).how == about.how && ended(peer).rank == rank_;
+    if (is_blamed_by && (about.how == End::timed_out || about.how == End::died))
+      return {peer, "it gave the group up, since this rank did not come in time"};
+  }
+  switch (about.how) {
+    case End::aborted:
+      return PeerLost::said(rank_, "this rank aborted the group");
+    case End::left:
+      return PeerLost::said(rank_, "this rank left the group");
+    case End::interrupted:
+      return PeerLost::said(rank_, "a call of this rank ended the group: it was interrupted");
+    default:
+      return PeerLost::said(rank_, "a call of this rank failed, and ended the group");
+  }
+}
+
+// What this rank has begun it will not finish: the others are told.
+void Waiting::check_interrupt() {
+  try {
+    shm::check_interrupt();
+  } catch (...) {
+    end({.how = End::interrupted, .rank = rank_});
+    throw;
+  }
+}
+
+PeerLost Waiting::lose(const Ended& ended) {
+  end(ended);
+  return lost();
+}
+
+PeerLost Waiting::lost() const {
+  const std::lock_guard lock(mutex_);
+  return *lost_;
+}
+
+Waiting::Patience::Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
+                            std::chrono::milliseconds timeout)
+    : waiting_(waiting),
+      waited_for_(std::move(waited_for)),
+      nap_(nap),
+      timeout_(timeout),
+      start_(Clock::now()),
+      last_look_(start_),
+      last_check_(start_) {}
+
+void Waiting::Patience::give_core_away() { sched_yield(); }
+
+std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
+  // Not in a short wait, to which another look would be dear.
+  if (has_looked_ && now - last_check_ >= kInterruptEvery) {
+    last_check_ = now;
+    waiting_.check_interrupt();
+  }
+  last_look_ = now;
+  has_looked_ = true;
+  if (const auto ended = waiting_.find_end(waited_for_)) return ended;
+  if (now - start_ > timeout_) return Ended{.how = End::timed_out, .rank = waited_for_.peers.front()};
+  return std::nullopt;
+}
+
+uint32_t Waiting::Patience::fall_asleep() {
+  waiting_.own().head().asleep.fetch_add(1, std::memory_order_relaxed);
+  // Pairs with the fence in ring(); the load, with its release.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return waiting_.board(waited_for_.peers.front()).head().bell.load(std::memory_order_acquire);
+}
+
+void Waiting::Patience::sleep(uint32_t bell) {
+  futex_wait(waiting_.board(waited_for_.peers.front()).head().bell, bell, nap_);
+}
+
+// Relaxed: a peer that sees it late wakes nobody.
+void Waiting::Patience::wake_up() { waiting_.own().head().asleep.fetch_sub(1, std::memory_order_relaxed); }
+
+}  // namespace shardway::shm

@@ -1,0 +1,226 @@
+// How a rank waits for its peers, and learns that it need not any more.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "shm/board/board.h"
+#include "shm/memory/errors.h"
+#include "shm/memory/peer.h"
+
+namespace shardway::shm {
+
+inline void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+struct WaitOptions {
+  bool spins = false;  // every rank has a core: look often before giving this one away
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+};
+
+// Whom a rank waits for: the first is the one whose bell it sleeps on.
+struct WaitedFor {
+  std::vector<int64_t> peers;
+  bool any_will_do = false;  // it is enough that one of them is there
+};
+
+// One thread at a time waits for collectives; others may wait for messages meanwhile.
+class Waiting {
+ public:
+  // `boards` and `peers` by rank; this rank's own board is the one that it writes.
+  Waiting(int64_t rank, std::vector<Board> boards, std::vector<std::shared_ptr<Peer>> peers,
+          const WaitOptions& options);
+
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return static_cast<int64_t>(boards_.size()); }
+  const Board& own() const { return boards_[static_cast<size_t>(rank_)]; }
+  const Board& board(int64_t rank) const { return boards_[static_cast<size_t>(rank)]; }
+  const Peer& peer(int64_t rank) const { return *peers_[static_cast<size_t>(rank)]; }
+
+  // After every change of the own board: whoever sleeps on it wakes.
+  void ring() const;
+
+  // The same after a change that another will soon follow. A peer that falls asleep just now may miss it, and
+  // then sleeps until the next; but this rank need not wait until all that it has written is visible.
+  void ring_in_passing() const {
+    if (somebody_sleeps()) ring();
+  }
+
+  // Shows the peers where this rank runs.
+  void show_core() const {
+    if (!options_.spins) return;
+    std::atomic<int32_t>& shown = own().head().core;  // relaxed: a hint, which may come late
+    const int core = sched_getcpu();
+    if (shown.load(std::memory_order_relaxed) != core) shown.store(core, std::memory_order_relaxed);
+  }
+
+  // Returns once `ready`, which the named peer brings about. Throws PeerLost when it cannot any more, or
+  // does not in time; then the group is ended.
+  template <class Ready>
+  void until(int64_t peer, Ready&& ready) {
+    if (spun(ready)) return;
+    Patience patience(*this, {.peers = {peer}}, kNap, timeout());
+    while (!ready()) patience.step(ready);
+  }
+
+  // The same where each of several peers has to do something, in whatever order. `peers` is asked for them
+  // when it takes long.
+  template <class Peers, class Ready>
+  void until_any(Peers&& peers, Ready&& ready) {
+    if (spun(ready)) return;
+    Patience patience(*this, {.peers = peers()}, kShortNap, timeout());
+    while (!ready()) patience.step(ready);
+  }
+
+  // Returns whether it is `ready` within this time. Throws PeerLost as until does.
+  template <class Ready>
+  bool within(std::chrono::milliseconds time, const WaitedFor& waited_for, Ready&& ready) {
+    if (spun(ready)) return true;
+    const auto end = Clock::now() + time;
+    // It ends by this clock alone: on a busy machine a look may take longer than any other limit.
+    Patience patience(*this, waited_for, waited_for.peers.size() == 1 ? kNap : kShortNap, kNoLimit);
+    while (!ready()) {
+      if (Clock::now() > end) return false;
+      patience.step(ready);
+    }
+    return true;
+  }
+
+  // Throws PeerLost when the group was ended before, by this rank or by another.
+  void check() {
+    if (is_lost()) throw lost();
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      // Relaxed: in the usual call nothing follows from it; ended() looks again, with acquire.
+      if (peer != rank_ && board(peer).head().ended.load(std::memory_order_relaxed) != 0)
+        throw lose(ended(peer));
+    }
+  }
+
+  // The same of this peer alone, or when this rank has ended the group.
+  void check_peer(int64_t peer) {
+    if (is_lost()) throw lost();
+    if (const Ended theirs = ended(peer); theirs.how != End::none) throw lose(theirs);
+  }
+
+  // Acquire: pairs with the release in end().
+  bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
+
+  // Throws PeerLost when this rank knows that the group is over.
+  void check_lost() const {
+    if (is_lost()) throw lost();
+  }
+
+  // Tells every peer, and this rank's later calls, that the group is over; those throw what `told` gives.
+  void end(const Ended& ended) { end(ended, told(ended)); }
+  void end(const Ended& ended, const PeerLost& thrown);
+
+  // Whether this peer said that it is over.
+  Ended ended(int64_t peer) const;
+
+  bool spins() const { return options_.spins; }
+  std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_.store(timeout, std::memory_order_relaxed); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365 * 100);
+
+  // One wait past the first looks: yields, then sleeps, and asks now and then who is still there.
+  class Patience {
+   public:
+    Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
+             std::chrono::milliseconds timeout);
+
+    template <class Ready>
+    void step(Ready& ready) {
+      for (int look = 0; look < 16; ++look) {
+        if (ready()) return;
+        give_core_away();
+      }
+      const auto now = Clock::now();
+      if (now - last_look_ >= kLookEvery || !has_looked_) {
+        const std::optional<Ended> ended = look_around(now);
+        if (ready()) return;  // what it waited for came before the end
+        if (ended) throw waiting_.lose(*ended);
+      }
+      if (now - start_ < kYieldFor) return;
+      const uint32_t bell = fall_asleep();
+      if (!ready()) sleep(bell);
+      wake_up();
+    }
+
+   private:
+    static void give_core_away();
+    std::optional<Ended> look_around(Clock::time_point now);
+    uint32_t fall_asleep();
+    void sleep(uint32_t bell);
+    void wake_up();
+
+    Waiting& waiting_;
+    WaitedFor waited_for_;
+    std::chrono::milliseconds nap_;
+    std::chrono::milliseconds timeout_;
+    Clock::time_point start_;
+    Clock::time_point last_look_;
+    Clock::time_point last_check_;  // of an interrupt
+    bool has_looked_ = false;
+  };
+
+  template <class Ready>
+  bool spun(Ready& ready) const {
+    for (int look = 0; look < spins_; ++look) {
+      if (ready()) return true;
+      if (look == kLooksBesidePeer && is_beside_peer()) return false;
+      pause_core();
+    }
+    return ready();
+  }
+
+  // Whether a peer, when it was last heard of, ran on the core that this rank has now, where it cannot go on.
+  bool is_beside_peer() const {
+    const int core = sched_getcpu();
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      if (peer != rank_ && board(peer).head().core.load(std::memory_order_relaxed) == core) return true;
+    }
+    return false;
+  }
+
+  // Relaxed: ordered by the fence in ring(), or by nothing in ring_in_passing().
+  bool somebody_sleeps() const {
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      if (peer != rank_ && board(peer).head().asleep.load(std::memory_order_relaxed) != 0) return true;
+    }
+    return false;
+  }
+  std::optional<Ended> find_end(const WaitedFor& waited_for) const;
+  std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
+  void check_interrupt();
+  PeerLost lose(const Ended& ended);
+  PeerLost lost() const;
+  // What this rank's calls throw then: of itself, and of a peer that blames it, in other words.
+  PeerLost told(const Ended& about) const;
+
+  int64_t rank_;
+  std::vector<Board> boards_;
+  std::vector<std::shared_ptr<Peer>> peers_;
+  WaitOptions options_;
+  int spins_;
+  std::atomic<std::chrono::milliseconds> timeout_;  // relaxed: a number of its own
+  std::atomic<bool> is_lost_{false};                // stored after lost_, which does not change any more
+  mutable std::mutex mutex_;
+  std::optional<PeerLost> lost_;
+};
+
+}  // namespace shardway::shm

@@ -1,0 +1,245 @@
+#include "shm/calls/all_reduce.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "shm/board/lines.h"
+#include "shm/calls/header.h"
+#include "shm/calls/shuttle.h"
+#include "shm/calls/streams.h"
+#include "shm/kernels/copy.h"
+
+namespace shardway::shm {
+namespace {
+
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kInside = offsetof(Header, note_bytes) + sizeof(Header::note_bytes);
+static_assert(kInside + kInsideBytes <= kMaxListed * int64_t{sizeof(Listed)});
+
+// Small inputs begin in the header's own line and go on behind it: a line less to fetch, of a few.
+std::byte* inside(const Board& board, uint64_t number) {
+  return reinterpret_cast<std::byte*>(&board.header(number)) + kInside;
+}
+
+// In place of a note's length, which is never negative: what the ranks combine, and how.
+int64_t mark_of(const Combine& how) {
+  return -1 - static_cast<int64_t>(how.element) - 256 * static_cast<int64_t>(how.op);
+}
+
+struct Share {
+  int64_t begin = 0;
+  int64_t bytes = 0;
+};
+
+// Nearly equal shares that begin at cache lines.
+Share share_at(int64_t bytes, int64_t rank, int64_t size) {
+  const int64_t lines = (bytes + kLineBytes - 1) / kLineBytes;
+  const int64_t begin = std::min(bytes, lines * rank / size * kLineBytes);
+  const int64_t end = std::min(bytes, lines * (rank + 1) / size * kLineBytes);
+  return {.begin = begin, .bytes = end - begin};
+}
+
+// How large an input lies beside the header at most.
+int64_t most_beside_header(const Desk& desk) {
+  return desk.ways.shuttles ? std::min(kShuttleFromBytes, desk.ways.inline_bytes) : desk.ways.inline_bytes;
+}
+
+[[noreturn]] void refuse(int64_t peer, const std::string& why) {
+  throw BadHeader("rank " + std::to_string(peer) + " " + why);
+}
+
+Header header_at(const Sight& sight, const AllReduce& all_reduce) {
+  const Header header = copied(sight.board.header(sight.number));
+  if (header.number != sight.number || header.note_bytes != mark_of(all_reduce.how))
+    refuse(sight.peer, "is in another collective");
+  if (header.span_bytes != all_reduce.bytes)
+    refuse(sight.peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
+                           std::to_string(all_reduce.bytes) + " are expected");
+  const bool is_inside = header.span_bytes <= kInsideBytes;
+  if (is_inside != (header.path == Path::none)) refuse(sight.peer, "has an invalid header");
+  return header;
+}
+
+}  // namespace
+
+bool is_for_everybody(const Desk& desk, const AllReduce& all_reduce) {
+  return desk.waiting->size() <= kRanksOfPasses ||
+         all_reduce.bytes <= std::min(kMostForEverybody, desk.ways.inline_bytes);
+}
+
+Flat share_of(const AllReduce& all_reduce, int64_t rank, int64_t size) {
+  const Share own = share_at(all_reduce.bytes, rank, size);
+  Flat flat{.element_bytes = bytes_of(all_reduce.how.element),
+            .input = all_reduce.input,
+            .input_bytes = all_reduce.bytes,
+            .output = all_reduce.output + own.begin};
+  flat.combine = all_reduce.how;
+  for (int64_t peer = 0; peer < size; ++peer) {
+    const Share theirs = share_at(all_reduce.bytes, peer, size);
+    flat.sends.push_back({.begin = theirs.begin, .bytes = theirs.bytes});
+    flat.takes.push_back({.from = own.begin, .to = 0, .bytes = own.bytes});
+  }
+  return flat;
+}
+
+Flat collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size) {
+  const Share own = share_at(all_reduce.bytes, rank, size);
+  Flat flat{.input = all_reduce.output + own.begin, .input_bytes = own.bytes, .output = all_reduce.output};
+  for (int64_t peer = 0; peer < size; ++peer) {
+    const Share theirs = share_at(all_reduce.bytes, peer, size);
+    flat.sends.push_back({.begin = 0, .bytes = peer == rank ? 0 : own.bytes});
+    flat.takes.push_back({.from = 0, .to = theirs.begin, .bytes = peer == rank ? 0 : theirs.bytes});
+  }
+  return flat;
+}
+
+AllReduceCall::AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_reduce)
+    : desk_(desk),
+      waiting_(*desk.waiting),
+      number_(number),
+      asked_(all_reduce),
+      piece_bytes_(all_reduce.bytes <= most_beside_header(desk)
+                       ? all_reduce.bytes
+                       : piece_bytes(all_reduce.bytes, slot_bytes(waiting_.size()))),
+      pieces_(all_reduce.bytes == 0 ? 0 : (all_reduce.bytes + piece_bytes_ - 1) / piece_bytes_) {}
+
+// A piece is put before it is combined, which may overwrite it; and one ahead, so that nobody waits for it.
+void AllReduceCall::run() {
+  publish();
+  meet(waiting_, number_);
+  hear_everybody();
+  if (path_ == Path::none) return combine_inside();
+  if (is_shuttled()) return Shuttle(desk_, asked_).run();
+  put(0);
+  for (int64_t piece = 0; piece < pieces_; ++piece) {
+    put(piece + 1);
+    combine(piece);
+  }
+  leave();
+}
+
+Path AllReduceCall::path_for() const {
+  if (asked_.bytes <= kInsideBytes) return Path::none;
+  const bool is_small = asked_.bytes <= most_beside_header(desk_);
+  const Path copied = is_small ? Path::packed : Path::staged;
+  if (asked_.is_in_place()) return copied;
+  const auto direct = direct_path(desk_, asked_.input, asked_.bytes, asked_.bytes);
+  return direct == Path::arena ? Path::arena : copied;
+}
+
+bool AllReduceCall::is_shuttled() const {
+  const int64_t peer = 1 - waiting_.rank();
+  return desk_.ways.shuttles && path_ == Path::staged && paths_[static_cast<size_t>(peer)] == Path::staged;
+}
+
+void AllReduceCall::publish() {
+  const Board& board = waiting_.own();
+  path_ = path_for();
+  int64_t base = 0;
+  if (path_ == Path::packed) {
+    base = desk_.place_payload(number_, asked_.bytes);
+    copy_bytes(desk_.own_payload(number_, base), asked_.input, asked_.bytes);
+  } else if (path_ == Path::arena) {
+    base = desk_.arena->offset_of(asked_.input);
+  }
+  // The header comes last, at once: the peers wait at its line, and each look takes it away.
+  Header& header = board.header(number_);
+  header.path = path_;
+  header.dims = 0;
+  header.for_all = 1;
+  header.is_listed = 0;
+  header.element_bytes = 0;
+  header.base = base;
+  header.span_bytes = asked_.bytes;
+  header.note_bytes = mark_of(asked_.how);
+  if (path_ == Path::none) copy_bytes(inside(board, number_), asked_.input, asked_.bytes);
+  enter(desk_, number_);
+}
+
+void AllReduceCall::hear_everybody() {
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    if (peer == waiting_.rank()) {
+      inputs_.push_back(asked_.input);
+      paths_.push_back(Path::none);
+      continue;
+    }
+    const Sight sight = sight_of(desk_, number_, peer);
+    const Header header = header_at(sight, asked_);
+    inputs_.push_back(header.path == Path::none ? inside(sight.board, number_) : find_input(sight, header));
+    paths_.push_back(header.path);
+  }
+}
+
+// Nobody waits for the readers of its page: they are done before it is written again.
+void AllReduceCall::combine_inside() const {
+  const int64_t count = asked_.bytes / bytes_of(asked_.how.element);
+  if (count > 0) reduce(asked_.output, {inputs_.data(), inputs_.size()}, count, asked_.how);
+}
+
+int64_t AllReduceCall::bytes_in(int64_t piece) const {
+  return std::min(piece_bytes_, asked_.bytes - piece * piece_bytes_);
+}
+
+void AllReduceCall::put(int64_t piece) {
+  if (path_ != Path::staged || piece >= pieces_) return;
+  const int64_t rank = waiting_.rank();
+  std::atomic<uint64_t>& filled = waiting_.own().head().put_for_all;
+  const uint64_t number = filled.load(std::memory_order_relaxed);  // written by this rank alone
+  const auto slots = static_cast<uint64_t>(waiting_.own().plan().slots());
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    if (peer == rank) continue;
+    const std::atomic<uint64_t>& taken = waiting_.board(peer).pair(rank).taken_of_all;
+    // Acquire: pairs with the release in give_back; the reader has read the slot.
+    waiting_.until(peer, [&] { return number - taken.load(std::memory_order_acquire) < slots; });
+  }
+  copy_bytes(waiting_.own().slot(rank, number), asked_.input + piece * piece_bytes_, bytes_in(piece));
+  // Release: pairs with the acquire in in_slot; the slot is filled.
+  filled.store(number + 1, std::memory_order_release);
+  ring_after_piece(waiting_, piece + 1 == pieces_);
+}
+
+const std::byte* AllReduceCall::in_slot(int64_t peer) {
+  const Board& board = waiting_.board(peer);
+  const uint64_t number = waiting_.own().pair(peer).taken_of_all.load(std::memory_order_relaxed);  // own
+  // Acquire: pairs with the release in put.
+  waiting_.until(peer, [&] { return board.head().put_for_all.load(std::memory_order_acquire) > number; });
+  return board.slot(peer, number);
+}
+
+void AllReduceCall::combine(int64_t piece) {
+  const int64_t begin = piece * piece_bytes_;
+  addends_.clear();
+  for (size_t peer = 0; peer < inputs_.size(); ++peer)
+    addends_.push_back(inputs_[peer] == nullptr ? in_slot(static_cast<int64_t>(peer))
+                                                : inputs_[peer] + begin);
+  reduce(asked_.output + begin, {addends_.data(), addends_.size()},
+         bytes_in(piece) / bytes_of(asked_.how.element), asked_.how, asked_.bytes);
+  give_back(piece);
+}
+
+// With a third rank, what one has read another may still read.
+void AllReduceCall::give_back(int64_t piece) {
+  bool has_slots = false;
+  for (size_t peer = 0; peer < paths_.size(); ++peer) {
+    const bool is_in_slot = paths_[peer] == Path::staged;
+    if (desk_.ways.hands_back && paths_.size() == 2 && is_in_slot) hand_back(addends_[peer], bytes_in(piece));
+    if (!is_in_slot) continue;
+    has_slots = true;
+    std::atomic<uint64_t>& taken = waiting_.own().pair(static_cast<int64_t>(peer)).taken_of_all;
+    // Release: pairs with the acquire in put; the slot has been read, and handed back.
+    taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  if (has_slots) ring_after_piece(waiting_, piece + 1 == pieces_);
+}
+
+void AllReduceCall::leave() {
+  const bool reads_in_place = std::find(paths_.begin(), paths_.end(), Path::arena) != paths_.end();
+  if (reads_in_place) say_read(waiting_, number_);
+  if (path_ != Path::arena) return;
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    if (peer != waiting_.rank()) await_reader(waiting_, peer, number_);
+  }
+}
+
+}  // namespace shardway::shm

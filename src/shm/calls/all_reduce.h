@@ -1,0 +1,71 @@
+// A reduction of memory that every rank has all of, to all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shm/calls/desk.h"
+#include "shm/calls/flat.h"
+#include "shm/kernels/copy.h"
+#include "shm/kernels/reduce.h"
+
+namespace shardway::shm {
+
+// The combination of all ranks' inputs, in rank order, at the output of each. The output may be the input,
+// and overlaps it in no other way. All ranks say the same number of bytes and the same combination.
+struct AllReduce {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  int64_t bytes = 0;
+  Combine how = {};
+
+  bool is_in_place() const { return input == output; }
+
+  // A large result that is not in the cache already goes past it.
+  bool streams() const { return !is_in_place() && bytes >= kStreamFromBytes; }
+};
+
+// Whether every rank combines everything, after one meeting. Else each combines a share and then collects the
+// others'. The same on every rank.
+bool is_for_everybody(const Desk& desk, const AllReduce& all_reduce);
+
+// The two collectives of shares: each rank's of the combination is put to its place in the output, and then
+// all that the others have.
+Flat share_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
+Flat collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
+
+// One collective in which every rank combines everything, or of two ranks each every other piece (shuttle.h).
+// Inputs travel in the page of the header, beside it, or through the ring for everybody, a piece at a time;
+// those in the arena are read where they lie.
+class AllReduceCall {
+ public:
+  AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_reduce);
+
+  void run();
+
+ private:
+  Path path_for() const;
+  bool is_shuttled() const;
+  void publish();
+  void hear_everybody();
+  void combine_inside() const;
+  void put(int64_t piece);
+  void combine(int64_t piece);
+  const std::byte* in_slot(int64_t peer);
+  void give_back(int64_t piece);
+  void leave();
+  int64_t bytes_in(int64_t piece) const;
+
+  Desk& desk_;
+  Waiting& waiting_;
+  uint64_t number_;
+  const AllReduce& asked_;
+  int64_t piece_bytes_;
+  int64_t pieces_;
+  Path path_ = Path::none;         // of this rank's input; in the page of the header: none, on all ranks
+  Few<Path> paths_;                // by rank
+  Few<const std::byte*> inputs_;   // by rank; null: it comes through a ring
+  Few<const std::byte*> addends_;  // by rank, of the piece at hand
+};
+
+}  // namespace shardway::shm

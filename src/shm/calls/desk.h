@@ -1,0 +1,38 @@
+// What a rank works with in a group, call after call.
+#pragma once
+
+#include <memory>
+
+#include "shm/board/board.h"
+#include "shm/board/group_memory.h"
+#include "shm/board/waiting.h"
+#include "shm/board/ways.h"
+#include "shm/calls/mailbox.h"
+#include "shm/memory/arena.h"
+
+namespace shardway::shm {
+
+struct Desk {
+  std::shared_ptr<Arena> arena;
+  std::shared_ptr<GroupMemory> memory;
+  std::unique_ptr<Waiting> waiting;
+  std::unique_ptr<Mailbox> mailbox;
+  Ways ways = {};
+  Payloads payloads = {};
+  uint64_t swapped = 0;  // slots, in all calls (swap.h)
+  uint64_t mark = 0;     // what the call under way is about (subject.h)
+
+  // Two ranks that swap put their payloads to each other's boards in every second call: so each writes the
+  // lines that it read in the call before, which its own core has.
+  const Board& payload_board(int64_t rank, uint64_t number) const {
+    return waiting->board(ways.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
+  }
+  int64_t place_payload(uint64_t number, int64_t bytes) {
+    return ways.swaps ? 0 : payloads.place(waiting->own(), number, bytes);
+  }
+  std::byte* own_payload(uint64_t number, int64_t offset) const {
+    return payload_board(waiting->rank(), number).payload(offset);
+  }
+};
+
+}  // namespace shardway::shm

@@ -1,0 +1,70 @@
+// Collectives of memory without gaps: one box from every rank to every rank, counted in bytes. What is small,
+// or lies where peers can read it, is done here with no list to build; everything else is a Part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "shm/calls/desk.h"
+#include "shm/calls/part.h"
+#include "shm/kernels/small_vector.h"
+
+namespace shardway::shm {
+
+struct Flat {
+  struct Send {
+    int64_t begin = 0;  // in the input
+    int64_t bytes = 0;
+  };
+  struct Take {
+    int64_t from = 0;  // in the peer's input; kUnknown: as the peer says
+    int64_t to = 0;    // in the output
+    int64_t bytes = 0;
+  };
+
+  int64_t element_bytes = 1;
+  const std::byte* input = nullptr;
+  int64_t input_bytes = 0;
+  std::byte* output = nullptr;
+  Few<Send> sends = {};                           // by rank
+  Few<Take> takes = {};                           // by rank
+  std::optional<Combine> combine = std::nullopt;  // with: all takes are one box, and combined in rank order
+};
+
+// The same as boxes, which point into `flat`'s memory. `own` keeps what the part points to itself.
+Part part_of(const Flat& flat, int64_t rank, Input& own);
+
+// Whether this rank's input needs neither rings nor another process's address.
+bool is_direct(const Desk& desk, const Flat& flat);
+
+// One collective of a rank whose input is direct.
+class FlatCall {
+ public:
+  FlatCall(Desk& desk, uint64_t number, const Flat& flat);
+
+  // Puts the header up: the one that the part would have.
+  Path publish();
+
+  // After the meeting. False when some peer's input has to be read in another way, or what it says does not
+  // fit: then nothing was done, and the part has to be executed.
+  bool finish();
+
+ private:
+  int64_t pack();
+  bool find_sources();
+  void copy() const;
+  void reduce() const;
+  void leave();
+
+  Desk& desk_;
+  Waiting& waiting_;
+  uint64_t number_;
+  const Flat& flat_;
+  Path path_ = Path::none;
+  bool reads_in_place_ = false;
+  int64_t packed_bytes_ = 0;
+  Few<const std::byte*> sources_;  // by rank; null for nothing
+};
+
+}  // namespace shardway::shm

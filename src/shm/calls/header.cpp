@@ -1,0 +1,179 @@
+#include "shm/calls/header.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "shm/board/lines.h"
+#include "shm/kernels/copy.h"
+
+namespace shardway::shm {
+namespace {
+
+bool sends_anything(const Part& part, int64_t rank) {
+  return std::any_of(part.pushes.begin(), part.pushes.end(),
+                     [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
+}
+
+// Whether each box lies in one run, as those that read it by its address need it, and is so large or empty.
+bool has_runs(const Part& part, int64_t least_bytes) {
+  return std::all_of(part.pushes.begin(), part.pushes.end(), [&](const Push& push) {
+    const int64_t bytes = volume(push.extent) * part.element_bytes;
+    return bytes == 0 ||
+           (bytes >= least_bytes && is_packed(push.extent, part.input.strides, part.element_bytes));
+  });
+}
+
+Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
+  if (!sends_anything(part, desk.waiting->rank())) return Path::none;
+  if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
+  const int64_t bytes = volume(part.input.shape) * part.element_bytes;
+  if (const auto path = direct_path(desk, part.input.data, bytes, bytes_in_memory)) return *path;
+  return has_runs(part, desk.ways.address_from_bytes) ? Path::address : Path::staged;
+}
+
+int64_t base_of(Path path, Desk& desk, uint64_t number, const Input& input, int64_t packed_bytes) {
+  if (path == Path::packed) return desk.place_payload(number, packed_bytes);
+  if (path == Path::arena) return desk.arena->offset_of(input.data);
+  return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
+}
+
+// The pushes by peer, and where those to each peer begin.
+void list_pushes(const Lists& lists, const Part& part, const Dims& strides, int64_t ranks) {
+  size_t next = 0;
+  for (int64_t peer = 0; peer <= ranks; ++peer) {
+    while (next < part.pushes.size() && part.pushes[next].peer < peer) {
+      const Push& push = part.pushes[next];
+      lists.listed()[next++] = {.offset_bytes = offset_bytes(push.from, strides),
+                                .volume = volume(push.extent)};
+    }
+    lists.first()[peer] = static_cast<int32_t>(next);
+  }
+}
+
+}  // namespace
+
+std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
+                                int64_t bytes_in_memory) {
+  const bool is_shared = desk.arena->contains(data, bytes_in_memory);
+  if (is_shared && bytes >= kArenaFromBytes && desk.waiting->spins()) return Path::arena;
+  if (bytes <= desk.ways.inline_bytes) return Path::packed;
+  return is_shared ? std::optional(Path::arena) : std::nullopt;
+}
+
+void enter(Desk& desk, uint64_t number) {
+  Waiting& waiting = *desk.waiting;
+  waiting.show_core();
+  waiting.own().header(number).mark = desk.mark;
+  // Release: pairs with the acquire in meet(); the page and the payload are written before, and all that this
+  // rank read of others in the last call is read.
+  waiting.own().entered(number).store(number, std::memory_order_release);
+  waiting.ring();
+}
+
+bool is_for_all(const Part& part, int64_t rank, int64_t size) {
+  const Push* first = nullptr;
+  int64_t others = 0;
+  for (const Push& push : part.pushes) {
+    if (push.peer == rank) continue;
+    if (first == nullptr) first = &push;
+    if (!(push.from == first->from) || !(push.extent == first->extent)) return false;
+    ++others;
+  }
+  // Ordered by peer, and as many as there are: one each, unless one has two.
+  if (others != size - 1 || size < 3) return false;
+  for (size_t i = 1; i < part.pushes.size(); ++i) {
+    if (part.pushes[i].peer == part.pushes[i - 1].peer) return false;
+  }
+  return true;
+}
+
+Path publish(Desk& desk, uint64_t number, const Part& part) {
+  Waiting& waiting = *desk.waiting;
+  const Board& board = waiting.own();
+  const Input& input = part.input;
+  const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
+  const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
+  const Path path = path_for(desk, part, bytes_in_memory);
+  const int64_t base = base_of(path, desk, number, input, packed_bytes);
+  const bool is_packed = path == Path::packed;
+  const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
+  if (is_packed)
+    pack_box(desk.own_payload(number, base), input.data, input.strides, input.shape, part.element_bytes);
+  // The header comes last, at once: the peers wait at its line, and each look takes it away.
+  Header& header = board.header(number);
+  header.path = path;
+  header.dims = static_cast<uint8_t>(input.shape.size());
+  header.for_all = path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
+  header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
+  header.element_bytes = static_cast<uint32_t>(part.element_bytes);
+  header.base = base;
+  header.span_bytes = is_packed ? packed_bytes : bytes_in_memory;
+  header.note_bytes = 0;
+  const Lists lists = board.lists(number, header.dims);
+  std::copy(input.shape.begin(), input.shape.end(), lists.shape());
+  std::copy(strides.begin(), strides.end(), lists.strides());
+  if (header.is_listed != 0) list_pushes(lists, part, strides, waiting.size());
+  enter(desk, number);
+  return path;
+}
+
+void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note) {
+  const auto bytes = static_cast<int64_t>(note.size());
+  const int64_t base = desk.place_payload(number, bytes);
+  copy_bytes(desk.own_payload(number, base), note.data(), bytes);
+  Header& header = desk.waiting->own().header(number);
+  header.path = Path::none;
+  header.dims = 0;
+  header.is_listed = 0;
+  header.note_bytes = bytes;
+  header.base = base;
+  enter(desk, number);
+}
+
+void meet(Waiting& waiting, uint64_t number) {
+  const uint64_t mark = waiting.own().header(number).mark;
+  bool is_one_call = true;
+  for (int64_t step = 1; step < waiting.size(); ++step) {
+    const int64_t peer = (waiting.rank() + step) % waiting.size();
+    const auto entered = waiting.board(peer).entered(number);
+    // Acquire: pairs with the release in enter(); the peer's page is there, and what it read in the last call
+    // may be written.
+    waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
+    is_one_call &= waiting.board(peer).header(number).mark == mark;
+  }
+  if (!is_one_call) throw OtherCall{};
+}
+
+Sight sight_of(const Desk& desk, uint64_t number, int64_t peer) {
+  const Waiting& waiting = *desk.waiting;
+  return {.number = number,
+          .reader = waiting.rank(),
+          .peer = peer,
+          .board = waiting.board(peer),
+          .payloads = desk.payload_board(peer, number),
+          .arena = waiting.peer(peer).arena()};
+}
+
+void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes) {
+  if (!desk.ways.swaps || !desk.ways.hands_back) return;
+  const int64_t peer = 1 - desk.waiting->rank();
+  const Header& header = desk.waiting->board(peer).header(number);
+  const int64_t bytes = std::min(header.span_bytes, kInlineBytes);
+  if (header.path != Path::packed || bytes <= own_bytes) return;
+  hand_back(desk.payload_board(peer, number).payload(own_bytes), bytes - own_bytes);
+}
+
+void say_read(Waiting& waiting, uint64_t number) {
+  // Release: pairs with the acquire in await_reader; the tensors have been read.
+  waiting.own().head().finished.store(number, std::memory_order_release);
+  waiting.ring();
+}
+
+void await_reader(Waiting& waiting, int64_t peer, uint64_t number) {
+  const std::atomic<uint64_t>& finished = waiting.board(peer).head().finished;
+  // Acquire: pairs with the release in say_read; the tensor may change.
+  waiting.until(peer, [&] { return finished.load(std::memory_order_acquire) >= number; });
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,48 @@
+// What a rank says of its input before a collective, and what it hears of the others'.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "shm/calls/desk.h"
+#include "shm/calls/part.h"
+#include "shm/calls/said.h"
+
+namespace shardway::shm {
+
+// How an input can be read without rings or another process's address; nothing where it cannot.
+std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
+                                int64_t bytes_in_memory);
+
+// Puts the header for this collective up, and what rides with it. Gives the path that the others will take.
+Path publish(Desk& desk, uint64_t number, const Part& part);
+
+// Puts up a header with a note and no input.
+void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note);
+
+// The header is written: it counts from now on.
+void enter(Desk& desk, uint64_t number);
+
+// The marks of the headers are not all alike: every rank sees that, and nobody has read anything.
+struct OtherCall {};
+
+// Waits until every peer's header is up. Pairs the acquire with the release in enter. Throws OtherCall.
+void meet(Waiting& waiting, uint64_t number);
+
+// What this rank sees of a peer in a collective in which both have met.
+Sight sight_of(const Desk& desk, uint64_t number, int64_t peer);
+
+// Hands back what this rank has read of the other's payload, where two ranks swap. As much of it as this rank
+// sent itself, it will write itself, if the next call is alike.
+void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes);
+
+// This rank has read what it needed of its peers' tensors, and waits until a peer has.
+void say_read(Waiting& waiting, uint64_t number);
+void await_reader(Waiting& waiting, int64_t peer, uint64_t number);
+
+// Whether one box goes to every peer.
+bool is_for_all(const Part& part, int64_t rank, int64_t size);
+
+}  // namespace shardway::shm

@@ -1,0 +1,33 @@
+// Boxes cut into pieces that fit a slot, in the same way by whoever fills it and whoever empties it.
+#pragma once
+
+#include <cstdint>
+
+#include "shm/kernels/dims.h"
+
+namespace shardway::shm {
+
+struct Piece {
+  Dims offset = {};  // within the box
+  Dims extent = {};
+};
+
+// Cuts along the first dim whose rows fit, row by row of the dims before it.
+//   {3, 5} of 4 bytes, slots of 40 bytes: rows 0 and 1, then row 2.
+//   {2, 5} of 4 bytes, slots of 12 bytes: 3 and 2 elements of row 0, 3 and 2 of row 1.
+class Pieces {
+ public:
+  Pieces(const Dims& extent, int64_t element_bytes, int64_t slot_bytes);
+
+  int64_t count() const { return count_; }
+  Piece operator[](int64_t index) const;
+
+ private:
+  Dims extent_;
+  size_t dim_ = 0;       // that is cut
+  int64_t rows_ = 1;     // of a piece along it
+  int64_t per_row_ = 1;  // pieces along it
+  int64_t count_ = 0;
+};
+
+}  // namespace shardway::shm

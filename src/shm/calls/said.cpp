@@ -1,0 +1,146 @@
+#include "shm/calls/said.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "shm/memory/memory_file.h"
+
+namespace shardway::shm {
+namespace {
+
+[[noreturn]] void refuse(int64_t peer, const std::string& why) {
+  throw BadHeader("rank " + std::to_string(peer) + " " + why);
+}
+
+// The sum of a peer's number and one that was checked; nothing where it cannot be counted.
+std::optional<int64_t> sum_of(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
+const std::byte* in_payloads(const Sight& sight, const Header& header, int64_t begin, int64_t bytes) {
+  const auto offset = sum_of(header.base, begin);
+  return offset && sight.payloads.holds_payload(*offset, bytes) ? sight.payloads.payload(*offset) : nullptr;
+}
+
+const std::byte* in_arena(const Sight& sight, const Header& header, int64_t begin) {
+  const bool is_there = lies_within(static_cast<int64_t>(sight.arena.size()), header.base, header.span_bytes);
+  return is_there ? sight.arena.data() + header.base + begin : nullptr;
+}
+
+// Bytes from the first element of the peer's input to the first of the box.
+int64_t begin_of(const Sight& sight, const Said& said, const Pull& pull, int64_t index) {
+  const bool is_known =
+      std::none_of(pull.from.begin(), pull.from.end(), [](int64_t o) { return o == kUnknown; });
+  if (said.header.is_listed != 0) {
+    if (index >= said.end - said.first) refuse(pull.peer, "sends fewer boxes than are expected of it");
+    const Lists lists = sight.board.lists(sight.number, said.header.dims);
+    const Listed listed = copied(lists.listed()[said.first + index]);
+    if (listed.volume != volume(pull.extent))
+      refuse(pull.peer, "sends " + std::to_string(listed.volume) + " elements where " +
+                            std::to_string(volume(pull.extent)) + " are expected");
+    if (!is_known) return listed.offset_bytes;
+  }
+  int64_t begin = 0;
+  for (size_t d = 0; d < pull.from.size(); ++d) {
+    int64_t step = 0;
+    if (pull.from[d] < 0 || said.shape[d] < pull.extent[d] || pull.from[d] > said.shape[d] - pull.extent[d])
+      refuse(pull.peer, "has no such box in its input");
+    if (__builtin_mul_overflow(pull.from[d], said.strides[d], &step) ||
+        __builtin_add_overflow(begin, step, &begin))
+      refuse(pull.peer, "has invalid strides");
+  }
+  return begin;
+}
+
+// Past the last element of the box that begins there.
+int64_t end_of(const Said& said, const Pull& pull, int64_t begin, int64_t element_bytes) {
+  int64_t end = begin;
+  for (size_t d = 0; d < pull.extent.size(); ++d) {
+    int64_t length = 0;
+    if (said.strides[d] < 0 || __builtin_mul_overflow(pull.extent[d] - 1, said.strides[d], &length) ||
+        __builtin_add_overflow(end, length, &end))
+      refuse(pull.peer, "has invalid strides");
+  }
+  if (__builtin_add_overflow(end, element_bytes, &end)) refuse(pull.peer, "has invalid strides");
+  return end;
+}
+
+}  // namespace
+
+Said hear(const Sight& sight) {
+  Said said;
+  said.header = copied(sight.board.header(sight.number));
+  const Header& header = said.header;
+  if (header.number != sight.number) refuse(sight.peer, "is in another collective");
+  if (header.dims > kMaxDims || header.path > Path::address) refuse(sight.peer, "has an invalid header");
+  const Lists lists = sight.board.lists(sight.number, header.dims);
+  said.shape = Dims(std::span<const int64_t>(lists.shape(), header.dims));
+  said.strides = Dims(std::span<const int64_t>(lists.strides(), header.dims));
+  if (header.is_listed != 0) {
+    said.first = copied(lists.first()[sight.reader]);
+    said.end = copied(lists.first()[sight.reader + 1]);
+    if (said.first < 0 || said.first > said.end || said.end > kMaxListed)
+      refuse(sight.peer, "has an invalid header");
+  }
+  if (header.path == Path::arena && in_arena(sight, header, 0) == nullptr)
+    refuse(sight.peer, "has its input outside its memory");
+  return said;
+}
+
+void check_shape(const Said& said, int64_t peer, const Dims& shape) {
+  if (!(said.shape == shape)) refuse(peer, "has an input of another shape");
+}
+
+Source locate(const Sight& sight, const Said& said, const Pull& pull, int64_t index, int64_t element_bytes) {
+  const Header& header = said.header;
+  if (header.path == Path::none) refuse(pull.peer, "sends nothing where a box is expected of it");
+  if (header.element_bytes != element_bytes || said.shape.size() != pull.extent.size())
+    refuse(pull.peer, "has elements or dims of another kind");
+  const int64_t begin = begin_of(sight, said, pull, index);
+  if (header.path == Path::staged) return {};
+  const int64_t end = end_of(said, pull, begin, element_bytes);
+  if (begin < 0 || end > header.span_bytes) refuse(pull.peer, "has no such box in its memory");
+  if (header.path == Path::address)
+    return {.address = static_cast<uint64_t>(header.base) + static_cast<uint64_t>(begin)};
+  const std::byte* data = header.path == Path::arena ? in_arena(sight, header, begin)
+                                                     : in_payloads(sight, header, begin, end - begin);
+  if (data == nullptr) refuse(pull.peer, "has its input outside its memory");
+  return {.data = data, .strides = said.strides};
+}
+
+const std::byte* find_run(const Sight& sight, const Header& header, const Run& run) {
+  const Lists lists = sight.board.lists(sight.number, 1);
+  const int64_t first = copied(lists.first()[sight.reader]);
+  if (header.number != sight.number || header.dims != 1 || header.is_listed == 0 || first < 0 ||
+      first >= kMaxListed || header.element_bytes != run.element_bytes)
+    return nullptr;
+  const Listed listed = copied(lists.listed()[first]);
+  const int64_t begin = run.from == kUnknown ? listed.offset_bytes : run.from;
+  if (listed.volume != run.bytes / run.element_bytes || copied(*lists.strides()) != run.element_bytes ||
+      !lies_within(header.span_bytes, begin, run.bytes))
+    return nullptr;
+  if (run.input_bytes != kUnknown && header.span_bytes != run.input_bytes) return nullptr;
+  if (header.path == Path::packed) return in_payloads(sight, header, begin, run.bytes);
+  return header.path == Path::arena ? in_arena(sight, header, begin) : nullptr;
+}
+
+const std::byte* find_input(const Sight& sight, const Header& header) {
+  const std::byte* found = nullptr;
+  if (header.path == Path::staged) return nullptr;
+  if (header.path == Path::packed) found = in_payloads(sight, header, 0, header.span_bytes);
+  if (header.path == Path::arena) found = in_arena(sight, header, 0);
+  if (found == nullptr) refuse(sight.peer, "has an invalid header");
+  return found;
+}
+
+std::span<const std::byte> find_note(const Sight& sight, const Header& header, int64_t most_bytes) {
+  const int64_t bytes = header.note_bytes;
+  const std::byte* note = bytes > most_bytes ? nullptr : in_payloads(sight, header, 0, bytes);
+  if (note == nullptr) refuse(sight.peer, "sends a note of " + std::to_string(bytes) + " bytes");
+  return {note, static_cast<size_t>(bytes)};
+}
+
+}  // namespace shardway::shm

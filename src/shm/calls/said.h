@@ -1,0 +1,84 @@
+// What a rank reads of a peer's header. Nothing in it is trusted: it is copied, once, and checked against the
+// bytes that are there before it leads anywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+
+#include "shm/board/board.h"
+#include "shm/calls/part.h"
+
+namespace shardway::shm {
+
+// A header that is invalid, or that does not fit what this rank expects of the collective.
+class BadHeader : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What this rank sees of a peer in a collective.
+struct Sight {
+  uint64_t number = 0;  // of the collective
+  int64_t reader = 0;   // this rank
+  int64_t peer = 0;
+  const Board& board;     // the peer's
+  const Board& payloads;  // the one whose section has the peer's payload
+  std::span<const std::byte> arena;
+};
+
+// A value in a peer's memory, read once.
+template <class T>
+T copied(const T& theirs) {
+  T mine;
+  std::memcpy(&mine, &theirs, sizeof(T));
+  asm volatile("" : : "r"(&mine) : "memory");  // it is not looked up again later
+  return mine;
+}
+
+// A peer's header, as it was when it was copied.
+struct Said {
+  Header header = {};
+  Dims shape = {};
+  Dims strides = {};  // of what `base` points to
+  int64_t first = 0;  // the peer's pushes to this rank, among those that it listed
+  int64_t end = 0;
+};
+
+// Where the elements of a pull are to be read.
+struct Source {
+  const std::byte* data = nullptr;  // null: they come through a ring, or are read from the peer's process
+  Dims strides = {};
+  uint64_t address = 0;  // in the peer's process, where they lie row by row; 0: they come through a ring
+};
+
+// Throws BadHeader when what the peer said is invalid.
+Said hear(const Sight& sight);
+
+// Throws BadHeader unless the peer's input has this shape.
+void check_shape(const Said& said, int64_t peer, const Dims& shape);
+
+// Where the `index`-th pull from the peer is read; throws BadHeader when its box is not in the peer's input.
+Source locate(const Sight& sight, const Said& said, const Pull& pull, int64_t index, int64_t element_bytes);
+
+// A run of bytes that the peer sends to this rank as its only box.
+struct Run {
+  int64_t from = 0;  // in the peer's input; kUnknown: as the peer says
+  int64_t bytes = 0;
+  int64_t element_bytes = 1;
+  int64_t input_bytes = kUnknown;  // that the peer's input must have
+};
+
+// Where it can be read; null where it cannot be read in place, or is not there.
+const std::byte* find_run(const Sight& sight, const Header& header, const Run& run);
+
+// The header's whole input, of which `header` is a copy; null where it comes through a ring. Throws
+// BadHeader.
+const std::byte* find_input(const Sight& sight, const Header& header);
+
+// The note that came with the header, of which `header` is a copy. Throws BadHeader where there is none of at
+// most this length.
+std::span<const std::byte> find_note(const Sight& sight, const Header& header, int64_t most_bytes);
+
+}  // namespace shardway::shm

@@ -1,0 +1,233 @@
+#include "shm/calls/streams.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "shm/board/lines.h"
+#include "shm/calls/header.h"
+#include "shm/kernels/copy.h"
+#include "shm/memory/vm_read.h"
+
+namespace shardway::shm {
+namespace {
+
+std::vector<Dims> extents_of(const std::vector<const Push*>& pushes) {
+  std::vector<Dims> extents;
+  extents.reserve(pushes.size());
+  for (const Push* push : pushes) extents.push_back(push->extent);
+  return extents;
+}
+
+std::vector<int64_t> everybody_but(int64_t rank, int64_t size) {
+  std::vector<int64_t> others;
+  for (int64_t peer = 0; peer < size; ++peer) {
+    if (peer != rank) others.push_back(peer);
+  }
+  return others;
+}
+
+std::atomic<uint64_t>& filled_by(const Board& board, bool for_all, int64_t reader) {
+  return for_all ? board.head().put_for_all : board.pair(reader).put;
+}
+
+std::atomic<uint64_t>& taken_by(const Board& board, bool for_all, int64_t writer) {
+  return for_all ? board.pair(writer).taken_of_all : board.pair(writer).taken;
+}
+
+}  // namespace
+
+void ring_after_piece(const Waiting& waiting, bool is_last) {
+  if (is_last) {
+    waiting.ring();
+  } else {
+    waiting.ring_in_passing();
+  }
+}
+
+Cursor::Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes)
+    : extents_(std::move(extents)), element_bytes_(element_bytes), slot_bytes_(slot_bytes) {
+  skip_empty();
+}
+
+void Cursor::skip_empty() {
+  for (; box_ < extents_.size(); ++box_) {
+    pieces_ = pieces_of(extents_[box_]);
+    piece_ = 0;
+    if (pieces_.count() > 0) return;
+  }
+}
+
+int64_t Cursor::count() const {
+  int64_t count = 0;
+  for (const Dims& extent : extents_) count += pieces_of(extent).count();
+  return count;
+}
+
+Pieces Cursor::pieces_of(const Dims& extent) const {
+  return {extent, element_bytes_, piece_bytes(volume(extent) * element_bytes_, slot_bytes_)};
+}
+
+void Cursor::advance() {
+  ++number_;
+  if (++piece_ < pieces_.count()) return;
+  ++box_;
+  skip_empty();
+}
+
+Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
+                   const std::optional<Swap>& swap)
+    : waiting_(waiting),
+      part_(part),
+      pushes_(std::move(pushes)),
+      readers_(for_all ? everybody_but(waiting.rank(), waiting.size()) : std::vector{pushes_.front()->peer}),
+      ring_(for_all ? waiting.rank() : readers_.front()),
+      filled_(filled_by(waiting.own(), for_all, readers_.front())),
+      for_all_(for_all),
+      swap_(swap),
+      slots_(swap ? 2 * kSwapTurns : waiting.own().plan().slots()),
+      taken_before_(taken_by(waiting.own(), for_all, readers_.front()).load(std::memory_order_relaxed)),
+      cursor_(extents_of(pushes_), part.element_bytes, most_piece_bytes(waiting, swap)) {}
+
+bool Outgoing::has_room() const {
+  return has_emptied_slot() &&
+         std::none_of(readers_.begin(), readers_.end(), [this](int64_t reader) { return holds_up(reader); });
+}
+
+// Where slots are swapped, the piece is put where one of the reader's was, if there was one.
+bool Outgoing::has_emptied_slot() const {
+  if (!swap_) return true;
+  const std::atomic<uint64_t>& taken = taken_by(waiting_.own(), for_all_, readers_.front());  // by this rank
+  const auto in_this_call = static_cast<int64_t>(taken.load(std::memory_order_relaxed) - taken_before_);
+  return in_this_call >= std::min(expected_, cursor_.number() - kSwapTurns + 1);
+}
+
+bool Outgoing::holds_up(int64_t reader) const {
+  const uint64_t filled = filled_.load(std::memory_order_relaxed);  // written by this rank alone
+  // Acquire: pairs with the release in Incoming::done; the reader has read the slot.
+  const uint64_t taken =
+      taken_by(waiting_.board(reader), for_all_, waiting_.rank()).load(std::memory_order_acquire);
+  return filled - taken >= static_cast<uint64_t>(slots_);
+}
+
+void Outgoing::add_blockers(std::vector<int64_t>& peers) const {
+  for (const int64_t reader : readers_) {
+    if (holds_up(reader)) peers.push_back(reader);
+  }
+}
+
+void Outgoing::fill(std::byte* slot, const Piece& piece) const {
+  const Push& push = *pushes_[cursor_.box()];
+  const Input& input = part_.input;
+  const int64_t element = part_.element_bytes;
+  const std::byte* from =
+      input.data + offset_bytes(push.from, input.strides) + offset_bytes(piece.offset, input.strides);
+  if (!also_) return pack_box(slot, from, input.strides, piece.extent, element);
+  std::byte* also_to = at(*also_, piece.offset);
+  if (is_packed(piece.extent, input.strides, element) && is_packed(piece.extent, also_->strides, element))
+    return copy_twice(slot, also_to, from, volume(piece.extent) * element);
+  pack_box(slot, from, input.strides, piece.extent, element);
+  copy_box(also_to, also_->strides, from, input.strides, piece.extent, element);
+}
+
+void Outgoing::put() {
+  const uint64_t filled = filled_.load(std::memory_order_relaxed);
+  fill(swap_ ? swap_->slot(waiting_.rank(), cursor_.number()) : waiting_.own().slot(ring_, filled),
+       cursor_.piece());
+  // Release: pairs with the acquire in Incoming::is_available; the slot is filled.
+  filled_.store(filled + 1, std::memory_order_release);
+  cursor_.advance();
+  ring_after_piece(waiting_, is_done());
+}
+
+Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents,
+                   std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back,
+                   const std::optional<Swap>& swap)
+    : waiting_(waiting),
+      peer_(peer),
+      ring_(for_all ? peer : waiting.rank()),
+      filled_(filled_by(waiting.board(peer), for_all, waiting.rank())),
+      taken_(taken_by(waiting.own(), for_all, peer)),
+      places_(std::move(places)),
+      element_bytes_(element_bytes),
+      whole_bytes_(whole_bytes),
+      for_all_(for_all),
+      hands_back_(hands_back),
+      swap_(swap),
+      extents_(std::move(extents)),
+      cursor_(extents_, element_bytes, most_piece_bytes(waiting, swap)) {}
+
+void Incoming::read_from(std::vector<uint64_t> addresses) {
+  addresses_ = std::move(addresses);
+  fetched_.resize(static_cast<size_t>(slot_bytes(waiting_.size())));
+}
+
+bool Incoming::is_available() const {
+  if (!addresses_.empty()) return true;
+  // Acquire: pairs with the release in Outgoing::put. `taken_` is written by this rank alone.
+  return filled_.load(std::memory_order_acquire) > taken_.load(std::memory_order_relaxed);
+}
+
+// A piece of a box that lies in one run is one run as well.
+void Incoming::fetch(std::byte* to) const {
+  const Piece piece = cursor_.piece();
+  const Dims strides = packed_strides(extents_[cursor_.box()], element_bytes_);
+  const uint64_t address =
+      addresses_[cursor_.box()] + static_cast<uint64_t>(offset_bytes(piece.offset, strides));
+  const int error = vm_read(waiting_.peer(peer_).pid(), address, to, volume(piece.extent) * element_bytes_);
+  if (error == 0) return;
+  if (error == ESRCH) throw PeerLost(peer_, "its process ended");
+  throw BadHeader("rank " + std::to_string(peer_) + "'s memory could not be read: " + std::strerror(error));
+}
+
+const std::byte* Incoming::slot() {
+  if (!addresses_.empty()) {
+    fetch(fetched_.data());
+    return fetched_.data();
+  }
+  if (swap_) return swap_->slot(peer_, cursor_.number());
+  return waiting_.board(peer_).slot(ring_, taken_.load(std::memory_order_relaxed));
+}
+
+void Incoming::take() {
+  const Piece piece = cursor_.piece();
+  const Place& place = places_[cursor_.box()];
+  std::byte* to = at(place, piece.offset);
+  if (!addresses_.empty() && is_packed(piece.extent, place.strides, element_bytes_)) {
+    fetch(to);
+  } else {
+    copy_box(to, place.strides, slot(), packed_strides(piece.extent, element_bytes_), piece.extent,
+             element_bytes_, whole_bytes_);
+  }
+  done();
+}
+
+// Of a slot that all read. Two that are done at the same time may both not see that they are the last.
+bool Incoming::is_last_reader() const {
+  const uint64_t number = taken_.load(std::memory_order_relaxed);
+  for (int64_t reader = 0; for_all_ && reader < waiting_.size(); ++reader) {
+    if (reader == peer_ || reader == waiting_.rank()) continue;
+    // Acquire: pairs with the release in done; the other has read the slot.
+    if (taken_by(waiting_.board(reader), true, peer_).load(std::memory_order_acquire) <= number) return false;
+  }
+  return true;
+}
+
+void Incoming::hand_back_rest() {
+  const int64_t bytes = volume(cursor_.piece().extent) * element_bytes_;
+  const int64_t answer = (cursor_.number() + kSwapTurns) % turns_;  // in this call, or in one alike
+  const int64_t answered = answer < answers_ ? std::min(bytes, answer_bytes_) : 0;
+  hand_back(slot() + answered, bytes - answered);
+}
+
+void Incoming::done() {
+  if (!addresses_.empty()) return cursor_.advance();
+  if (hands_back_ && is_last_reader()) hand_back_rest();
+  // Release: pairs with the acquire in Outgoing::holds_up; the slot has been read.
+  taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  cursor_.advance();
+  ring_after_piece(waiting_, is_done());
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,160 @@
+// Boxes through rings of slots: the writer packs pieces into slots of its own arena, the reader takes them
+// out. Between a writer and a reader two counters grow: slots filled, and slots emptied. No rank waits for a
+// third.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "shm/board/swap.h"
+#include "shm/board/waiting.h"
+#include "shm/board/ways.h"
+#include "shm/calls/part.h"
+#include "shm/calls/pieces.h"
+
+namespace shardway::shm {
+
+// After a slot was filled or emptied: only the last of a collective's must be heard at once.
+void ring_after_piece(const Waiting& waiting, bool is_last);
+
+// How large a piece is at most.
+inline int64_t most_piece_bytes(const Waiting& waiting, const std::optional<Swap>& swap) {
+  return swap ? kSwappedBytes : slot_bytes(waiting.size());
+}
+
+// A box in memory: of the input, of the output, or of a buffer aside.
+struct Place {
+  std::byte* data = nullptr;
+  Dims strides = {};
+};
+
+inline std::byte* at(const Place& place, const Dims& offset) {
+  return place.data + offset_bytes(offset, place.strides);
+}
+
+// The pieces of several boxes, one after the other.
+class Cursor {
+ public:
+  Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes);
+
+  bool is_done() const { return box_ == extents_.size(); }
+  size_t box() const { return box_; }
+  Piece piece() const { return pieces_[piece_]; }
+  void advance();
+
+  int64_t count() const;                      // of the pieces of all boxes
+  int64_t number() const { return number_; }  // of this one among them
+
+ private:
+  void skip_empty();
+  Pieces pieces_of(const Dims& extent) const;
+
+  std::vector<Dims> extents_;
+  int64_t element_bytes_;
+  int64_t slot_bytes_;
+  size_t box_ = 0;
+  Pieces pieces_{Dims::zeros(1), 1, 1};
+  int64_t piece_ = 0;
+  int64_t number_ = 0;
+};
+
+// What this rank puts into one of its rings: for one peer, or for all of them.
+class Outgoing {
+ public:
+  Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
+           const std::optional<Swap>& swap);
+
+  // What comes back from the reader meanwhile, where slots are swapped.
+  void expect(int64_t pieces) { expected_ = pieces; }
+  int64_t pieces() const { return cursor_.count(); }
+  int64_t piece_bytes() const { return volume(cursor_.piece().extent) * part_.element_bytes; }  // of the next
+
+  // Every piece goes to its place in the rank's own output as well, where that is to hold the same box.
+  void put_also_at(const Place& place) { also_ = place; }
+
+  bool is_done() const { return cursor_.is_done(); }
+  const Push* only_push() const { return pushes_.size() == 1 ? pushes_.front() : nullptr; }
+  bool has_room() const;
+  void add_blockers(std::vector<int64_t>& peers) const;  // the readers that have not emptied the next slot
+  void put();
+
+ private:
+  bool holds_up(int64_t reader) const;
+  bool has_emptied_slot() const;
+  void fill(std::byte* slot, const Piece& piece) const;
+
+  Waiting& waiting_;
+  const Part& part_;
+  std::vector<const Push*> pushes_;
+  std::vector<int64_t> readers_;
+  int64_t ring_;
+  std::atomic<uint64_t>& filled_;
+  bool for_all_;
+  std::optional<Swap> swap_;
+  int64_t slots_;
+  uint64_t taken_before_;  // out of the reader's slots, in earlier calls
+  int64_t expected_ = 0;
+  std::optional<Place> also_ = std::nullopt;
+  Cursor cursor_;
+};
+
+// What this rank takes out of a peer's ring.
+class Incoming {
+ public:
+  // Where each of the pulls goes, in their order.
+  Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents, std::vector<Place> places,
+           int64_t element_bytes, int64_t whole_bytes, bool hands_back, const std::optional<Swap>& swap);
+
+  // What this rank puts into the slots meanwhile, where they are swapped: as much need not be handed back.
+  void answer_with(int64_t pieces, int64_t bytes_each) {
+    answers_ = pieces;
+    answer_bytes_ = bytes_each;
+    turns_ = std::max(pieces, this->pieces());
+  }
+  int64_t pieces() const { return cursor_.count(); }
+
+  // Reads the boxes, which lie in runs at these addresses of the peer's process, without a ring.
+  void read_from(std::vector<uint64_t> addresses);
+
+  int64_t peer() const { return peer_; }
+  bool reads_addresses() const { return !addresses_.empty(); }
+  bool is_done() const { return cursor_.is_done(); }
+  bool is_available() const;
+
+  // Copies the next piece to its place.
+  void take();
+
+  // For a reader that does more than copy: the slot and what is in it, and that it is empty now.
+  const std::byte* slot();
+  Piece piece() const { return cursor_.piece(); }
+  void done();
+
+ private:
+  bool is_last_reader() const;
+  void hand_back_rest();
+
+  Waiting& waiting_;
+  int64_t peer_;
+  int64_t ring_;
+  const std::atomic<uint64_t>& filled_;
+  std::atomic<uint64_t>& taken_;
+  void fetch(std::byte* to) const;
+
+  std::vector<Place> places_;
+  int64_t element_bytes_;
+  int64_t whole_bytes_;  // that the rank pulls in all
+  bool for_all_;
+  bool hands_back_;
+  std::optional<Swap> swap_;
+  int64_t answers_ = 0;
+  int64_t answer_bytes_ = 0;
+  int64_t turns_ = 1;
+  std::vector<Dims> extents_;
+  Cursor cursor_;
+  std::vector<uint64_t> addresses_ = {};  // empty: the boxes come through the ring
+  std::vector<std::byte> fetched_ = {};   // a piece that was read
+};
+
+}  // namespace shardway::shm

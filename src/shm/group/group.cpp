@@ -1,0 +1,176 @@
+#include "shm/group/group.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shm/board/retired.h"
+#include "shm/calls/all_reduce.h"
+#include "shm/calls/execution.h"
+#include "shm/calls/header.h"
+#include "shm/calls/share.h"
+#include "shm/kernels/copy.h"
+#include "shm/memory/process.h"
+
+namespace shardway::shm {
+namespace {
+
+constexpr uint64_t kTelling = mark_of("telling");
+constexpr uint64_t kBarrier = mark_of("barrier");
+constexpr int64_t kWordsBytes = 512;
+
+}  // namespace
+
+Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
+             std::unique_ptr<Waiting> waiting, bool can_read_processes)
+    : desk_{.arena = std::move(arena),
+            .memory = std::move(memory),
+            .waiting = std::move(waiting),
+            .mailbox = nullptr,
+            .ways = {.can_read_processes = can_read_processes}},
+      generation_(fork_generation()) {
+  desk_.mailbox = std::make_unique<Mailbox>(desk_.arena, *desk_.waiting);
+}
+
+Group::~Group() {
+  if (generation_ != fork_generation()) return;  // the parent's group goes on
+  desk_.waiting->end({.how = End::left, .rank = rank()});
+  retire({.arena = std::move(desk_.arena),
+          .memory = std::move(desk_.memory),
+          .waiting = std::move(desk_.waiting),
+          .messages = desk_.mailbox->take_blocks()});
+}
+
+void Group::check_process() const {
+  if (generation_ != fork_generation())
+    throw WrongProcess("the group belongs to the process that forked this one");
+}
+
+Mailbox& Group::mailbox() {
+  check_process();
+  return *desk_.mailbox;
+}
+
+uint64_t Group::next_number(const Subject& subject) {
+  check_process();
+  desk_.waiting->check();
+  desk_.mark = subject.mark;
+  return ++number_;
+}
+
+// A rank whose call fails on the way is of no use to the others: they are told.
+template <class Body>
+void Group::guarded(const Subject& subject, Body&& body) {
+  try {
+    body();
+    return;
+  } catch (const PeerLost&) {
+    throw;
+  } catch (const OtherCall&) {
+    if (subject.mark != kTelling) tell_apart(subject);
+  } catch (...) {
+    desk_.waiting->end({.how = End::failed, .rank = rank()});
+    throw;
+  }
+  desk_.waiting->end({.how = End::failed, .rank = rank()});
+  throw BadHeader("the ranks are in different calls");
+}
+
+// Every rank has seen that they differ, and comes here.
+void Group::tell_apart(const Subject& subject) {
+  std::vector<uint64_t> marks;
+  for (int64_t peer = 0; peer < size(); ++peer)
+    marks.push_back(desk_.waiting->board(peer).header(number_).mark);
+  std::string mine = subject.words ? subject.words() : "a call of the group's own";
+  mine.resize(std::min<size_t>(mine.size(), kWordsBytes - 1));
+  std::vector<char> rows(static_cast<size_t>(size() * kWordsBytes));  // zeros end the words
+  gather_notes(std::as_bytes(std::span(mine)), reinterpret_cast<std::byte*>(rows.data()), kWordsBytes,
+               {.mark = kTelling});
+  size_t other = 1;
+  while (other + 1 < marks.size() && marks[other] == marks[0]) ++other;
+  const auto words_of = [&](size_t rank) {
+    const char* words = rows.data() + rank * static_cast<size_t>(kWordsBytes);
+    return std::string(words, strnlen(words, kWordsBytes)) + " on rank " + std::to_string(rank);
+  };
+  throw Disagreement("ranks called different collectives: " + words_of(0) + ", " + words_of(other));
+}
+
+void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes,
+                         const Subject& subject, int64_t* lengths) {
+  const auto own_bytes = static_cast<int64_t>(mine.size());
+  if (own_bytes > kNoteBytes || own_bytes > row_bytes)
+    throw std::invalid_argument("a note of " + std::to_string(own_bytes) + " bytes is too long");
+  const uint64_t number = next_number(subject);
+  Waiting& waiting = *desk_.waiting;
+  guarded(subject, [&] {
+    publish_note(desk_, number, mine);
+    copy_bytes(rows + rank() * row_bytes, mine.data(), own_bytes);
+    if (lengths != nullptr) lengths[rank()] = own_bytes;
+    meet(waiting, number);
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      const Sight sight = sight_of(desk_, number, peer);
+      const auto note = find_note(sight, hear(sight).header, row_bytes);
+      copy_bytes(rows + peer * row_bytes, note.data(), static_cast<int64_t>(note.size()));
+      if (lengths != nullptr) lengths[peer] = static_cast<int64_t>(note.size());
+    }
+  });
+}
+
+void Group::barrier() {
+  const Subject subject{.mark = kBarrier, .words = [] { return std::string("a barrier"); }};
+  const uint64_t number = next_number(subject);
+  guarded(subject, [&] {
+    publish_note(desk_, number, {});
+    meet(*desk_.waiting, number);
+  });
+}
+
+void Group::run(const Part& part, const Subject& subject) {
+  if (const auto heavy = heavy_rank(part, size())) return run_shared(part, *heavy, subject);
+  run_one(part, subject);
+}
+
+void Group::run(const Flat& flat, const Subject& subject) {
+  Input own;
+  const bool may_be_heavy = flat.combine && flat.input_bytes >= kLeastSharedReduction;
+  if (may_be_heavy || !is_direct(desk_, flat)) {
+    const Part part = part_of(flat, rank(), own);
+    if (heavy_rank(part, size()) || !is_direct(desk_, flat)) return run(part, subject);
+  }
+  const uint64_t number = next_number(subject);
+  guarded(subject, [&] {
+    FlatCall call(desk_, number, flat);
+    const Path path = call.publish();
+    meet(*desk_.waiting, number);
+    if (!call.finish()) Execution(desk_, number, part_of(flat, rank(), own)).finish_published(path);
+  });
+}
+
+void Group::run(const AllReduce& all_reduce, const Subject& subject) {
+  if (is_for_everybody(desk_, all_reduce)) {
+    const uint64_t number = next_number(subject);
+    return guarded(subject, [&] { AllReduceCall(desk_, number, all_reduce).run(); });
+  }
+  run(share_of(all_reduce, rank(), size()), subject);
+  run(collection_of(all_reduce, rank(), size()), subject);
+}
+
+void Group::run_one(const Part& part, const Subject& subject) {
+  const uint64_t number = next_number(subject);
+  guarded(subject, [&] { Execution(desk_, number, part).run(); });
+}
+
+void Group::run_shared(const Part& part, int64_t heavy, const Subject& subject) {
+  const SharedReduction shared(part, rank(), size(), heavy);
+  if (shared.has_rest()) run_one(shared.rest(), subject);
+  desk_.waiting->check();
+  const auto free = [this](std::byte* block) { desk_.arena->free(block); };
+  std::unique_ptr<std::byte, decltype(free)> scratch(nullptr, free);
+  guarded(subject, [&] {
+    if (shared.scratch_bytes() > 0) scratch.reset(desk_.arena->allocate(shared.scratch_bytes()));
+  });
+  run_one(shared.share(scratch.get()), subject);
+  run_one(shared.collection(scratch.get()), subject);
+}
+
+}  // namespace shardway::shm

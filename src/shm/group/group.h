@@ -1,0 +1,121 @@
+// Ranks of one host that share memory.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shardway/join.h"
+#include "shm/board/subject.h"
+#include "shm/calls/desk.h"
+#include "shm/calls/flat.h"
+#include "shm/calls/part.h"
+
+namespace shardway::shm {
+
+using shardway::Exchange;
+
+struct AllReduce;
+
+struct JoinOptions {
+  int64_t rank = 0;
+  int64_t size = 1;
+  Exchange exchange = {};
+  std::shared_ptr<Arena> arena = nullptr;  // without: the process's own
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  std::chrono::milliseconds patience = std::chrono::seconds(10);  // for a peer's answer at its socket
+  std::optional<Ways> ways = std::nullopt;  // the same on every rank; without: trials tell
+};
+
+class Group;
+
+// A group, or why these ranks have none: then no rank has.
+struct Joined {
+  std::shared_ptr<Group> group = nullptr;
+  std::string why_not = {};
+};
+
+// Calls are collective unless said otherwise, made by one thread at a time, in the same order on every
+// rank. They throw PeerLost for a peer that is gone; then every later call does. Where the ranks' calls have
+// different subjects, all throw the same Disagreement. In a child of fork they throw WrongProcess.
+class Group {
+ public:
+  // Collective. Exchanges twice, whatever happens; an exception is the exchange's own.
+  static Joined join(const JoinOptions& options);
+
+  // Tells the others that this rank has left.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int64_t rank() const { return desk_.waiting->rank(); }
+  int64_t size() const { return desk_.waiting->size(); }
+  const std::shared_ptr<Arena>& arena() const { return desk_.arena; }
+
+  // Messages between two ranks, any thread's; in a child of fork it throws WrongProcess.
+  Mailbox& mailbox();
+
+  // From now on every call of any rank throws PeerLost, those under way too. Any thread may call.
+  void leave() { desk_.waiting->end({.how = End::left, .rank = rank()}); }
+  void abort() { desk_.waiting->end({.how = End::aborted, .rank = rank()}); }
+  void interrupt() { desk_.waiting->end({.how = End::interrupted, .rank = rank()}); }
+  bool is_lost() const { return desk_.waiting->is_lost(); }
+
+  std::chrono::milliseconds timeout() const { return desk_.waiting->timeout(); }
+  void set_timeout(std::chrono::milliseconds timeout) { desk_.waiting->set_timeout(timeout); }
+
+  // Every rank's note at the beginning of a row of `rows`. Notes may differ in length, up to kNoteBytes and
+  // to `row_bytes`, which is the same on all ranks; `lengths`, if given, has room for each.
+  void gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes,
+                    const Subject& subject = {}, int64_t* lengths = nullptr);
+
+  // Returns once all ranks have come.
+  void barrier();
+
+  // This rank's part of a collective; the others run theirs.
+  void run(const Part& part, const Subject& subject = {});
+  void run(const Flat& flat, const Subject& subject = {});
+  void run(const AllReduce& all_reduce, const Subject& subject = {});
+
+  // How many calls there were: the same on every rank, between two of them.
+  uint64_t calls() const { return number_; }
+
+ private:
+  Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting,
+        bool can_read_processes);
+
+  void run_one(const Part& part, const Subject& subject);
+  void run_shared(const Part& part, int64_t heavy, const Subject& subject);
+
+  // Takes those that were given, or finds out which are the faster ones between these cores: collective.
+  void choose_ways(const std::optional<Ways>& given);
+  struct Trial {
+    int64_t without = INT64_MAX;  // nanoseconds
+    int64_t with = INT64_MAX;
+  };
+  using Sends = std::function<bool(int64_t from, int64_t to)>;
+  Trial try_with_and_without(const Sends& sends, int64_t bytes, int64_t calls,
+                             const std::function<void(bool)>& set);
+  bool is_faster_than(int64_t time, int64_t limit);
+  void tune_swapping();
+  void tune_handing_back();
+  void tune_address();
+  std::vector<int64_t> numbers_of_all(int64_t mine);
+  uint64_t next_number(const Subject& subject);
+  void check_process() const;
+  template <class Body>
+  void guarded(const Subject& subject, Body&& body);
+  [[noreturn]] void tell_apart(const Subject& subject);
+
+  Desk desk_;
+  uint64_t number_ = 0;
+  uint64_t generation_;
+};
+
+}  // namespace shardway::shm

@@ -1,0 +1,207 @@
+// How ranks find out that they share a host, and how they come to share memory.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <thread>
+
+#include "shm/board/group_memory.h"
+#include "shm/board/retired.h"
+#include "shm/group/group.h"
+#include "shm/join/handshake.h"
+#include "shm/join/rendezvous.h"
+#include "shm/memory/process.h"
+#include "shm/memory/vm_read.h"
+
+namespace shardway::shm {
+namespace {
+
+// How often a rank of this host is asked for its memory before it counts as unshared, and how long apart.
+constexpr int kTries = 3;
+constexpr auto kPause = std::chrono::milliseconds(20);
+
+template <class Word>
+std::vector<Word> exchanged(const JoinOptions& options, const Word& mine) {
+  return words_of<Word>(options.exchange(std::as_bytes(std::span(&mine, 1))), options.size);
+}
+
+// This rank's side of the handshake.
+class Joiner {
+ public:
+  explicit Joiner(const JoinOptions& options) : options_(options), plan_(options.size) {}
+
+  Hello hello() {
+    Hello hello{.host = host_mark(), .pid = getpid(), .cores = allowed_cores(), .quota = core_quota()};
+    try {
+      sweep_retired();
+      arena_ = options_.arena ? options_.arena : Arena::of_process();
+      Peer::announce(arena_);
+      process_ = handle_of_process();
+      std::vector<int> files = {arena_->fd(), process_.get()};
+      if (options_.rank == 0) {
+        auto [memory, file] = GroupMemory::create(plan_);
+        memory_ = std::move(memory);
+        memory_file_ = std::move(file);
+        hello.memory = memory_->nonce();
+        files.push_back(memory_file_.get());
+      }
+      doorway_.emplace(std::move(files));
+      hello.arena = arena_->nonce();
+      hello.doorway = doorway_->name();
+      hello.secret = doorway_->secret();
+      hello.address = reinterpret_cast<uintptr_t>(arena_->base());
+      hello.is_willing = 1;
+    } catch (const std::exception& error) {
+      hello.why_not = reason_of(error.what());
+    }
+    return hello;
+  }
+
+  Verdict meet(const std::vector<Hello>& hellos) {
+    Verdict verdict;
+    try {
+      for (size_t rank = 0; rank < hellos.size(); ++rank) {
+        const bool is_own = static_cast<int64_t>(rank) == options_.rank;
+        peers_.push_back(nullptr);
+        if (!is_own) call(rank, hellos);
+      }
+      verdict.can_read_processes = can_read(hellos) ? 1 : 0;
+      board_ = fresh_board();
+      verdict.board = arena_->offset_of(board_);
+      verdict.is_met = 1;
+    } catch (const std::exception& error) {
+      verdict.why_not = reason_of(error.what());
+    }
+    return verdict;
+  }
+
+  // Whether every peer's board lies where it says, as far as the mapping can tell.
+  bool holds(const std::vector<Verdict>& verdicts) const {
+    for (size_t rank = 0; rank < verdicts.size(); ++rank) {
+      const bool is_own = static_cast<int64_t>(rank) == options_.rank;
+      if (is_own) continue;
+      const int64_t board = verdicts[rank].board;
+      if (board % int64_t{alignof(BoardHead)} != 0 || !peers_[rank]->holds(board, plan_.bytes()))
+        return false;
+    }
+    return true;
+  }
+
+  std::unique_ptr<Waiting> waiting(const std::vector<Hello>& hellos, const std::vector<Verdict>& verdicts) {
+    std::vector<Board> boards;
+    std::vector<cpu_set_t> cores;
+    std::vector<int64_t> quotas;
+    for (size_t rank = 0; rank < hellos.size(); ++rank) {
+      const bool is_own = static_cast<int64_t>(rank) == options_.rank;
+      // A peer's board is mapped for reading alone; its section is for everybody.
+      boards.emplace_back(
+          is_own ? board_ : const_cast<std::byte*>(peers_[rank]->base()) + verdicts[rank].board,
+          memory_->section(plan_, static_cast<int64_t>(rank)), plan_);
+      cores.push_back(hellos[rank].cores);
+      quotas.push_back(hellos[rank].quota);
+    }
+    const WaitOptions wait{.spins = every_rank_has_a_core(cores, quotas), .timeout = options_.timeout};
+    return std::make_unique<Waiting>(options_.rank, std::move(boards), std::move(peers_), wait);
+  }
+
+  void give_up() {
+    if (board_ != nullptr) arena_->free(board_);
+  }
+
+  const std::shared_ptr<Arena>& arena() const { return arena_; }
+
+  const std::shared_ptr<GroupMemory>& memory() const { return memory_; }
+
+ private:
+  // Finds the peer's arena, and at rank 0 the group's memory. What fails is tried again where both ranks
+  // should see the same sockets: there it is no sign of another host.
+  void call(size_t rank, const std::vector<Hello>& hellos) {
+    const Hello& theirs = hellos[rank];
+    const bool is_near = theirs.host == hellos[static_cast<size_t>(options_.rank)].host;
+    for (int tries = 1;; ++tries) {
+      try {
+        return call_once(rank, theirs);
+      } catch (const std::exception& error) {
+        if (is_near && tries < kTries) {
+          std::this_thread::sleep_for(kPause);
+          continue;
+        }
+        throw std::runtime_error(name_of(rank, theirs) + " could not be met: " + error.what() +
+                                 (is_near ? "; tried " + std::to_string(tries) + " times" : "") +
+                                 "; it runs " + place_of(theirs.host, host_mark()));
+      }
+    }
+  }
+
+  void call_once(size_t rank, const Hello& theirs) {
+    peers_[rank] = Peer::find(theirs.arena);
+    if (rank == 0) memory_ = GroupMemory::find(theirs.memory);
+    if (peers_[rank] && (rank != 0 || memory_)) return;
+    Handed handed = call_at(theirs.doorway, theirs.secret, options_.patience);
+    if (!peers_[rank])
+      peers_[rank] = Peer::remember(
+          std::make_shared<Peer>(handed.arena, std::move(handed.process), handed.pid, theirs.arena));
+    if (rank != 0) return;
+    if (!handed.memory) throw std::runtime_error("it hands no memory of the group out");
+    memory_ = GroupMemory::open(handed.memory, theirs.memory, plan_);
+  }
+
+  // Whether the system lets this rank read every peer's memory, and the process is the right one.
+  bool can_read(const std::vector<Hello>& hellos) const {
+    for (size_t rank = 0; rank < hellos.size(); ++rank) {
+      if (peers_[rank] == nullptr) continue;
+      MemoryHead head{};
+      const int error = vm_read(peers_[rank]->pid(), hellos[rank].address,
+                                reinterpret_cast<std::byte*>(&head), sizeof(head));
+      if (error != 0 || head.nonce != hellos[rank].arena) return false;
+    }
+    return true;
+  }
+
+  std::byte* fresh_board() {
+    std::byte* data = arena_->allocate(plan_.bytes());
+    new (data) BoardHead{};
+    for (int64_t peer = 0; peer < options_.size; ++peer) new (data + plan_.pair(peer)) PairLine{};
+    const Board board(data, nullptr, plan_);
+    for (const uint64_t number : {0, 1}) board.header(number) = {};
+    return data;
+  }
+
+  const JoinOptions& options_;
+  BoardPlan plan_;
+  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<GroupMemory> memory_;
+  File memory_file_;  // on rank 0
+  File process_;
+  std::optional<Doorway> doorway_;  // hands the files out
+  std::vector<std::shared_ptr<Peer>> peers_;
+  std::byte* board_ = nullptr;
+};
+
+}  // namespace
+
+Joined Group::join(const JoinOptions& options) {
+  Joiner joiner(options);
+  const std::vector<Hello> hellos = exchanged(options, joiner.hello());
+  if (auto why_not = refusal_of(hellos)) {
+    exchanged(options, Verdict{});
+    return {.why_not = *why_not};
+  }
+  const std::vector<Verdict> verdicts = exchanged(options, joiner.meet(hellos));
+  if (auto why_not = refusal_of(verdicts)) {
+    joiner.give_up();
+    return {.why_not = *why_not};
+  }
+  if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
+  auto waiting = joiner.waiting(hellos, verdicts);
+  const bool can_read_processes = std::all_of(
+      verdicts.begin(), verdicts.end(), [](const Verdict& theirs) { return theirs.can_read_processes != 0; });
+  std::shared_ptr<Group> group(
+      new Group(joiner.arena(), joiner.memory(), std::move(waiting), can_read_processes));
+  group->choose_ways(options.ways);
+  return {.group = std::move(group)};
+}
+
+}  // namespace shardway::shm

@@ -1,0 +1,106 @@
+#include "shm/group/world.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#include "shm/join/handshake.h"
+#include "shm/join/job.h"
+#include "shm/join/meeting.h"
+
+namespace shardway::shm {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
+
+std::vector<std::byte> only_mine(std::span<const std::byte> mine) { return {mine.begin(), mine.end()}; }
+
+Joined join_job(const Job& job, std::chrono::milliseconds timeout) {
+  if (job.size == 1) return Group::join({.exchange = only_mine, .timeout = timeout});
+  if (job.local_size && *job.local_size != job.size)
+    refuse("join: " + job.launcher + " started " + std::to_string(*job.local_size) + " of " +
+           std::to_string(job.size) + " ranks on this host, and ranks of several hosts share no memory: " +
+           "make a Group of a c10d process group instead (rank " + std::to_string(job.rank) + ")");
+  Meeting meeting(job, timeout);
+  const auto exchange = [&](std::span<const std::byte> mine) { return meeting.exchange(mine); };
+  return Group::join({.rank = job.rank, .size = job.size, .exchange = exchange, .timeout = timeout});
+}
+
+// What every rank of a split says first.
+struct Choice {
+  int64_t color = 0;
+  int64_t key = 0;
+};
+
+template <class T>
+std::vector<T> exchanged(const Whole& whole, const T& mine) {
+  return words_of<T>(whole.exchange(std::as_bytes(std::span(&mine, 1))), whole.size);
+}
+
+std::vector<int64_t> members_of(const std::vector<Choice>& choices, int64_t color) {
+  std::vector<int64_t> members;
+  for (size_t rank = 0; rank < choices.size(); ++rank) {
+    if (choices[rank].color == color) members.push_back(static_cast<int64_t>(rank));
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int64_t a, int64_t b) {
+    return choices[static_cast<size_t>(a)].key < choices[static_cast<size_t>(b)].key;
+  });
+  return members;
+}
+
+// The blocks of the members among those of all ranks.
+std::vector<std::byte> blocks_of(const std::vector<int64_t>& members, const std::vector<std::byte>& all,
+                                 size_t bytes) {
+  std::vector<std::byte> blocks;
+  for (const int64_t member : members) {
+    const auto begin = all.begin() + member * static_cast<int64_t>(bytes);
+    blocks.insert(blocks.end(), begin, begin + static_cast<int64_t>(bytes));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+Joined join_world(const shardway::JoinOptions& options) {
+  const bool is_given = options.rank || options.size || options.exchange;
+  if (!is_given) return join_job(job_of_environment(), options.timeout);
+  if (!options.rank || !options.size || !options.exchange)
+    refuse("join: rank, size and exchange go together, and only some of them are given");
+  if (*options.size < 1) refuse("join: size=" + std::to_string(*options.size) + " is less than 1");
+  if (*options.rank < 0 || *options.rank >= *options.size)
+    refuse("join: rank=" + std::to_string(*options.rank) + " is not one of " + std::to_string(*options.size) +
+           " ranks");
+  return Group::join({.rank = *options.rank,
+                      .size = *options.size,
+                      .exchange = options.exchange,
+                      .timeout = options.timeout});
+}
+
+Split split(const Whole& whole, int64_t color, int64_t key) {
+  const std::vector<Choice> choices = exchanged(whole, Choice{.color = color, .key = key});
+  for (size_t rank = 0; rank < choices.size(); ++rank) {
+    if (choices[rank].color < 0)
+      refuse("split: color=" + std::to_string(choices[rank].color) + " is negative (rank " +
+             std::to_string(rank) + ")");
+  }
+  Split result{.members = members_of(choices, color)};
+  const auto own = std::find(result.members.begin(), result.members.end(), whole.rank);
+  const auto exchange = [&](std::span<const std::byte> mine) {
+    return blocks_of(result.members, whole.exchange(mine), mine.size());
+  };
+  Joined joined = Group::join({.rank = own - result.members.begin(),
+                               .size = static_cast<int64_t>(result.members.size()),
+                               .exchange = exchange,
+                               .timeout = whole.timeout});
+  const std::vector<Reason> reasons =
+      exchanged(whole, reason_of(joined.why_not));  // empty where there is none
+  for (size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (const std::string why_not = text_of(reasons[rank]); !why_not.empty())
+      refuse("split: ranks of color " + std::to_string(choices[rank].color) + " share no memory: " + why_not);
+  }
+  result.group = std::move(joined.group);
+  return result;
+}
+
+}  // namespace shardway::shm

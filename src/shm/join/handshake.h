@@ -1,0 +1,70 @@
+// What ranks tell one another before they share memory, as it travels through the exchange of their group.
+#pragma once
+
+#include <sched.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "shm/memory/memory_file.h"
+#include "shm/memory/process.h"
+
+namespace shardway::shm {
+
+inline constexpr uint64_t kHandshakeVersion = 3;
+inline constexpr size_t kReasonBytes = 320;
+using Reason = std::array<char, kReasonBytes>;
+
+// The first round: where to find a rank, and the word that opens its door.
+struct Hello {
+  uint64_t version = kHandshakeVersion;
+  uint64_t is_willing = 0;
+  Nonce arena = {};
+  uint64_t address = 0;  // of the arena, in the rank's own process
+  uint64_t doorway = 0;
+  Nonce secret = {};
+  Nonce memory = {};  // the group's; rank 0's word counts
+  HostMark host = {};
+  int64_t pid = 0;
+  cpu_set_t cores = {};
+  int64_t quota = -1;
+  Reason why_not = {};
+};
+
+// The second round: what came of it.
+struct Verdict {
+  uint64_t is_met = 0;
+  int64_t board = 0;  // its offset in the arena
+  uint64_t can_read_processes = 0;
+  Reason why_not = {};
+};
+
+// Every rank's word of a round, by rank. Throws std::logic_error where the exchange gave another length.
+template <class Word>
+std::vector<Word> words_of(std::span<const std::byte> all, int64_t ranks) {
+  std::vector<Word> words(static_cast<size_t>(ranks));
+  if (all.size() != words.size() * sizeof(Word))
+    throw std::logic_error("the exchange gave " + std::to_string(all.size()) + " bytes");
+  std::memcpy(words.data(), all.data(), all.size());
+  return words;
+}
+
+// As much of a reason as fits, and what a rank's reason says.
+Reason reason_of(const std::string& text);
+std::string text_of(const Reason& reason);
+
+// A rank as messages name it: its number and its process.
+std::string name_of(size_t rank, const Hello& hello);
+
+// Why these ranks have no group, or nothing.
+std::optional<std::string> refusal_of(const std::vector<Hello>& hellos);
+std::optional<std::string> refusal_of(const std::vector<Verdict>& verdicts);
+
+}  // namespace shardway::shm

@@ -1,0 +1,62 @@
+// Memory that processes share: files without a name, and views of them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "shm/memory/file.h"
+
+namespace shardway::shm {
+
+// A number that nobody else has, and that nobody guesses.
+using Nonce = std::array<uint64_t, 2>;
+Nonce random_nonce();
+std::string text_of(const Nonce& nonce);
+
+// What a shared file begins with: who maps it reads the nonce back, to know that the memory is the same.
+struct MemoryHead {
+  Nonce nonce;
+  int64_t size;
+};
+
+// A file's bytes in this process, out of its core dumps. Throws std::system_error.
+class Mapping {
+ public:
+  enum class Access : uint8_t { read, write };
+
+  Mapping() = default;
+  Mapping(const File& file, int64_t bytes, Access access);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  const MemoryHead& head() const { return *reinterpret_cast<const MemoryHead*>(data_); }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// An empty, sparse file. Throws std::system_error.
+File new_memory_file();
+void set_size(const File& file, int64_t bytes);
+
+// From now on the file has this size for ever; only what is mapped already can be written, or all that is
+// mapped for writing.
+enum class Writers : uint8_t { those_there_are, anybody };
+void seal(const File& file, Writers writers);
+
+// Whether [offset, offset + bytes) lies in memory of this size, whatever the numbers are.
+inline bool lies_within(int64_t size, int64_t offset, int64_t bytes) {
+  return offset >= 0 && bytes >= 0 && bytes <= size && offset <= size - bytes;
+}
+
+// All of a peer's file. Throws std::runtime_error unless its size is fixed, so that a look at it is no
+// signal, and unless it begins with this nonce.
+Mapping map_of_peer(const File& file, Mapping::Access access, const Nonce& expected);
+
+}  // namespace shardway::shm

@@ -1,0 +1,20 @@
+// Any c10d process group as a transport.
+#pragma once
+
+#include <memory>
+
+#include "transport/common/ledger.h"
+#include "transport/common/transport.h"
+#include "transport/common/turns.h"
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace shardway {
+
+// `turns` and `ledger` are those of all transports of this process group.
+std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                               std::shared_ptr<Turns> turns, std::shared_ptr<Ledger> ledger);
+
+}  // namespace shardway

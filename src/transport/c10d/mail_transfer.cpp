@@ -1,0 +1,233 @@
+#include "transport/c10d/mail_transfer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "shm/memory/fork_mutex.h"
+#include "transport/common/arrivals.h"
+#include "transport/common/boxes.h"
+#include "transport/common/home_process.h"
+
+namespace shardway {
+namespace {
+
+// More messages than this are not under way at once: engines keep a buffer or a socket entry for each.
+constexpr size_t kMaxInFlight = 64;
+
+// Where a block is sent as long as it is, a larger payload costs two copies and saves a round, up to about
+// here. Where all blocks are padded to one length, all of them together stay small (docs/decisions/0003).
+constexpr int64_t kExactSlotBytes = 128 << 10;
+constexpr int64_t kAllPaddedSlotsBytes = 64 << 10;
+constexpr int64_t kLeastSlotBytes = 1 << 10;
+
+// What a header takes, in front of a block.
+constexpr int64_t kClearedBytes = 256;
+
+struct Posting {
+  int64_t distance = 0;  // how far the peer is ahead (send) or behind (receive), around the ring
+  int64_t number = 0;    // among the messages between the two ranks
+  bool is_send = false;
+  size_t move = 0;  // index into the route's pushes or pulls
+};
+
+// By distance, then by number, a send beside each receive, on every rank alike. So whatever the bound on
+// messages under way (at least two), both sides have posted the first message in this order that is not
+// done, and no rank waits for one that its peer cannot post.
+std::vector<Posting> in_ring_order(const Arrivals& arrivals, bool sends_nothing) {
+  const Route& route = arrivals.route();
+  std::vector<Posting> order;
+  std::vector<int64_t> numbers(static_cast<size_t>(route.size), 0);
+  for (size_t i = 0; i < route.pulls.size(); ++i) {
+    if (!arrivals.buffer(i).defined()) continue;
+    const int64_t peer = route.pulls[i].peer;
+    const int64_t behind = (route.rank - peer + route.size) % route.size;
+    order.push_back(
+        {.distance = behind, .number = numbers[static_cast<size_t>(peer)]++, .is_send = false, .move = i});
+  }
+  numbers.assign(numbers.size(), 0);
+  for (size_t i = 0; i < route.pushes.size() && !sends_nothing; ++i) {
+    const Move& push = route.pushes[i];
+    if (push.peer == route.rank || push.mine.volume() == 0) continue;
+    const int64_t ahead = (push.peer - route.rank + route.size) % route.size;
+    order.push_back(
+        {.distance = ahead, .number = numbers[static_cast<size_t>(push.peer)]++, .is_send = true, .move = i});
+  }
+  std::stable_sort(order.begin(), order.end(), [](const Posting& a, const Posting& b) {
+    return std::pair(a.distance, a.number) < std::pair(b.distance, b.number);
+  });
+  return order;
+}
+
+// Waits for the messages of transfers that were dropped: peers still need them. One thread, started by
+// the first drop, that ends with the process; engines cannot be asked whether a message is done.
+class Janitor {
+ public:
+  static Janitor& instance() {
+    static auto* janitor = new Janitor;  // never destroyed: its thread outlives the end of main
+    return *janitor;
+  }
+
+  void adopt(std::deque<std::unique_ptr<Message>> messages) {
+    const std::lock_guard lock(mutex_);
+    if (!home_.is_this()) begin_anew();
+    for (auto& message : messages) left_.push_back(std::move(message));
+    came_->notify_one();
+    if (is_at_work_) return;
+    try {
+      std::thread([this] { work(); }).detach();
+      is_at_work_ = true;
+    } catch (const std::system_error&) {  // they stay until a thread can be had
+    }
+  }
+
+ private:
+  Janitor() = default;
+
+  // In a child of fork the thread is not there, and what it was to wait for is the parent's.
+  void begin_anew() {
+    for (auto& message : left_) (void)message.release();
+    left_.clear();
+    (void)came_.release();
+    came_ = std::make_unique<std::condition_variable_any>();
+    is_at_work_ = false;
+    home_ = {};
+  }
+
+  void work() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      came_->wait(lock, [this] { return !left_.empty(); });
+      const std::unique_ptr<Message> message = std::move(left_.front());
+      left_.pop_front();
+      lock.unlock();
+      try {
+        message->wait();
+      } catch (const std::exception&) {  // nobody is left to tell
+      }
+    }
+  }
+
+  HomeProcess home_;
+  shm::ForkMutex mutex_;
+  std::unique_ptr<std::condition_variable_any> came_ = std::make_unique<std::condition_variable_any>();
+  std::deque<std::unique_ptr<Message>> left_;
+  bool is_at_work_ = false;
+};
+
+// Never ended: in a child of fork they are the parent's.
+void abandon(std::deque<std::unique_ptr<Message>>& messages) {
+  for (auto& message : messages) (void)message.release();
+  messages.clear();
+}
+
+class MailTransfer : public Transfer {
+ public:
+  MailTransfer(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x, const at::Tensor& out,
+               const KnownInputs& known)
+      : mail_(std::move(mail)), x_(x), arrivals_(route, x, out, known) {
+    order_ = in_ring_order(arrivals_, is_known(known, route.rank));
+    while (posted_ < order_.size() && in_flight_.size() < kMaxInFlight) post_next();
+    arrivals_.land_known();
+  }
+
+  ~MailTransfer() override {
+    if (!home_.is_this()) abandon(in_flight_);
+    if (!home_.is_this() || (in_flight_.empty() && posted_ == order_.size())) return;
+    try {
+      post_all();
+    } catch (const std::exception&) {  // the group is broken, and the caller has dropped the call
+    }
+    Janitor::instance().adopt(std::move(in_flight_));
+  }
+
+  void finish() override {
+    home_.check();
+    post_all();
+    while (!in_flight_.empty()) wait_for_oldest();
+    arrivals_.land_received();
+  }
+
+ private:
+  void post_next() {
+    const Posting& posting = order_[posted_++];
+    if (posting.is_send) {
+      const Move& push = arrivals_.route().pushes[posting.move];
+      in_flight_.push_back(mail_->send(bytes_of(packed(push.mine)), push.peer));
+    } else {
+      in_flight_.push_back(mail_->receive(bytes_of(arrivals_.buffer(posting.move)),
+                                          arrivals_.route().pulls[posting.move].peer));
+    }
+  }
+
+  void post_all() {
+    for (; posted_ < order_.size(); post_next()) {
+      if (in_flight_.size() >= kMaxInFlight) wait_for_oldest();
+    }
+  }
+
+  void wait_for_oldest() {
+    in_flight_.front()->wait();
+    in_flight_.pop_front();
+  }
+
+  // A gather sends one box to every peer: it is packed once.
+  const at::Tensor& packed(const Box& box) {
+    if (!packed_.defined() || !(packed_box_ == box)) {
+      packed_ = view_of(x_, box).contiguous();
+      packed_box_ = box;
+    }
+    return packed_;
+  }
+
+  HomeProcess home_;
+  std::shared_ptr<Mail> mail_;
+  at::Tensor x_;
+  Arrivals arrivals_;
+  std::vector<Posting> order_;
+  size_t posted_ = 0;
+  std::deque<std::unique_ptr<Message>> in_flight_;
+  at::Tensor packed_;
+  Box packed_box_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x,
+                                        const at::Tensor& out, const KnownInputs& known) {
+  return std::make_unique<MailTransfer>(std::move(mail), route, x, out, known);
+}
+
+int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks) {
+  return takes_shorter ? kExactSlotBytes : std::max(kAllPaddedSlotsBytes / ranks, kLeastSlotBytes);
+}
+
+Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes, uint64_t number) {
+  const int64_t ranks = mail.size();
+  at::Tensor rows = at::empty({ranks, row_bytes}, mine.options());
+  // A block that is shorter than it says holds no bytes of another time.
+  rows.narrow(1, 0, std::min(row_bytes, kClearedBytes)).zero_();
+  const at::Tensor own_row = rows.select(0, mail.rank());
+  own_row.narrow(0, 0, mine.numel()).copy_(mine);
+  const at::Tensor& sent = mail.takes_shorter() ? mine : own_row;
+  std::deque<std::unique_ptr<Message>> in_flight;
+  for (int64_t distance = 1; distance < ranks; ++distance) {
+    const int64_t behind = (mail.rank() - distance + ranks) % ranks;
+    const int64_t ahead = (mail.rank() + distance) % ranks;
+    in_flight.push_back(mail.receive_up_to(rows.select(0, behind), behind));
+    in_flight.push_back(mail.send(sent, ahead));
+    for (; in_flight.size() > kMaxInFlight; in_flight.pop_front()) in_flight.front()->wait();
+  }
+  for (; !in_flight.empty(); in_flight.pop_front()) in_flight.front()->wait();
+  return {.rows = std::move(rows),
+          .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), row_bytes),
+          .number = number};
+}
+
+}  // namespace shardway

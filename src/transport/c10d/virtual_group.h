@@ -1,0 +1,31 @@
+// A process group that has no c10d::Backend, such as one written in Python, as a transport.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "transport/common/ledger.h"
+#include "transport/common/transport.h"
+#include "transport/common/turns.h"
+
+namespace c10d {
+class Backend;
+class ProcessGroup;
+}  // namespace c10d
+
+namespace shardway {
+
+// Null where the group has none for this device; for no device, its default one.
+c10::intrusive_ptr<c10d::Backend> backend_of(c10d::ProcessGroup& group,
+                                             std::optional<c10::DeviceType> device = std::nullopt);
+
+// Whether a group of several ranks can only be reached by its own methods.
+[[gnu::visibility("default")]] bool is_virtual(c10d::ProcessGroup& group);
+
+// By the group's own allgather and alltoall_base. One that lacks them is a c10::ValueError, the same on every
+// rank.
+std::shared_ptr<Transport> make_virtual_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                                  std::shared_ptr<Turns> turns,
+                                                  std::shared_ptr<Ledger> ledger);
+
+}  // namespace shardway

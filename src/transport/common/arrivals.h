@@ -1,0 +1,41 @@
+// What has arrived for a route, put where it lands.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "shardway/route.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+
+class Arrivals {
+ public:
+  Arrivals(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
+
+  const Route& route() const { return route_; }
+
+  // The memory that pull `i` of the route is to be received into: its place in the output where it can
+  // land there directly, else a buffer; undefined when nothing has to be received.
+  const at::Tensor& buffer(size_t i) const { return buffers_[i]; }
+
+  // Copies into the output what is here before any message: this rank's own boxes and the known inputs.
+  void land_known();
+
+  // Unpacks or combines what was received. Nothing to do for a route that copies contiguous boxes.
+  void land_received();
+
+ private:
+  at::Tensor arrived(size_t pull) const;
+
+  Route route_;
+  at::Tensor out_;
+  bool reduces_ = false;
+  std::vector<Landing> landings_;
+  std::vector<at::Tensor> here_;     // by pull: the addend as a view of a known input; undefined if received
+  std::vector<at::Tensor> buffers_;  // by pull
+  std::vector<bool> in_place_;       // by pull: the buffer is the place in the output
+};
+
+}  // namespace shardway

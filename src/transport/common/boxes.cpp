@@ -1,0 +1,29 @@
+#include "transport/common/boxes.h"
+
+#include <ATen/ATen.h>
+
+namespace shardway {
+
+at::Tensor view_of(const at::Tensor& t, const Box& box) {
+  if (at::IntArrayRef(box.extent) == t.sizes()) return t;
+  int64_t offset = t.storage_offset();
+  for (size_t d = 0; d < box.offset.size(); ++d) offset += box.offset[d] * t.stride(static_cast<int64_t>(d));
+  return t.as_strided(box.extent, t.strides(), offset);
+}
+
+bool is_one_run(const Box& box, const std::vector<int64_t>& shape) {
+  size_t d = 0;
+  while (d < shape.size() && box.extent[d] == 1) ++d;
+  for (++d; d < shape.size(); ++d) {
+    if (box.extent[d] != shape[d]) return false;
+  }
+  return true;
+}
+
+at::Tensor bytes_of(const at::Tensor& t) {
+  return at::from_blob(
+      t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, [t](void*) {}, t.options().dtype(at::kByte),
+      t.device());
+}
+
+}  // namespace shardway

@@ -1,0 +1,25 @@
+#include "transport/common/starting_stream.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace shardway {
+namespace {
+
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+StartingStream::StartingStream(const at::Tensor& t) : stream_(current_stream(t.device())) {}
+
+void StartingStream::lend(std::initializer_list<at::Tensor> tensors) const {
+  const c10::Stream now = current_stream(stream_.device());
+  if (now == stream_) return;
+  for (const at::Tensor& t : tensors) {
+    if (t.defined()) t.record_stream(now);
+  }
+}
+
+}  // namespace shardway

@@ -1,0 +1,184 @@
+#include "transport/common/turns.h"
+
+#include <ATen/ThreadLocalState.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "shm/board/interrupt.h"
+#include "transport/common/home_process.h"
+
+namespace shardway {
+namespace {
+
+class Job : public Posted {
+ public:
+  explicit Job(std::function<void()> call) : call_(std::move(call)) {}
+
+  void run() {
+    std::exception_ptr failure;
+    try {
+      call_();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    call_ = nullptr;  // lets go of its tensors
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+    is_done_ = true;
+    done_.notify_all();
+  }
+
+  // May be interrupted; the call goes on.
+  void wait() override {
+    home_.check();
+    while (!is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
+    check();
+  }
+
+  bool is_done_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return done_.wait_for(lock, time, [this] { return is_done_; });
+  }
+
+  void finish() {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return is_done_; });
+  }
+
+  // Throws what the call threw, which is over.
+  void check() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  HomeProcess home_;
+  std::function<void()> call_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool is_done_ = false;
+  std::exception_ptr failure_;
+};
+
+class SharedJob : public Posted {
+ public:
+  explicit SharedJob(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+  void wait() override { job_->wait(); }
+
+ private:
+  std::shared_ptr<Job> job_;
+};
+
+std::function<void()> in_callers_mode(std::function<void()> call) {
+  return [call = std::move(call), state = at::ThreadLocalState()] {
+    const at::ThreadLocalStateGuard guard(state);
+    call();
+  };
+}
+
+}  // namespace
+
+// Starts with the first posted call, and ends when it has nothing to do and its owner is gone. It keeps
+// what it needs itself, so that the end of the owner does not wait for it.
+class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
+ public:
+  void check_process() const { home_.check(); }
+
+  // Whether calls of this thread have to wait for their turn.
+  bool is_busy() {
+    home_.check();
+    const std::lock_guard lock(mutex_);
+    return waiting_or_running_ > 0 && std::this_thread::get_id() != id_;
+  }
+
+  bool is_this() {
+    home_.check();
+    const std::lock_guard lock(mutex_);
+    return std::this_thread::get_id() == id_;
+  }
+
+  std::shared_ptr<Job> add(std::function<void()> call) {
+    auto job = std::make_shared<Job>(std::move(call));
+    const std::lock_guard lock(mutex_);
+    if (!has_started_) start();
+    jobs_.push_back(job);
+    ++waiting_or_running_;
+    came_.notify_one();
+    return job;
+  }
+
+  // In a child of fork nobody waits, and the lock may be held for ever.
+  void stop() {
+    if (!home_.is_this()) return;
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+    came_.notify_one();
+  }
+
+ private:
+  // Before anything is queued: a thread that cannot be had leaves no trace.
+  void start() {
+    try {
+      std::thread([self = shared_from_this()] { self->work(); }).detach();
+    } catch (const std::system_error& error) {
+      TORCH_CHECK_WITH(DistBackendError, false,
+                       "no thread could be started for calls that go on by themselves: ", error.what());
+    }
+    has_started_ = true;
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    id_ = std::this_thread::get_id();
+    for (;;) {
+      came_.wait(lock, [this] { return stops_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      const std::shared_ptr<Job> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job->run();
+      lock.lock();
+      --waiting_or_running_;
+    }
+  }
+
+  HomeProcess home_;
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  int64_t waiting_or_running_ = 0;
+  std::thread::id id_;
+  bool has_started_ = false;
+  bool stops_ = false;
+};
+
+Turns::Turns() : thread_(std::make_shared<Thread>()) {}
+
+Turns::~Turns() { thread_->stop(); }
+
+bool Turns::is_own_thread() const { return thread_->is_this(); }
+
+void Turns::in_turn(const std::function<void()>& call, const std::function<void()>& give_up) {
+  if (!thread_->is_busy()) return call();
+  const std::shared_ptr<Job> job = thread_->add(in_callers_mode(call));
+  try {
+    while (!job->is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
+  } catch (...) {
+    if (give_up) give_up();
+    job->finish();  // it works with what this caller holds
+    throw;
+  }
+  job->check();
+}
+
+std::unique_ptr<Posted> Turns::post(std::function<void()> call) {
+  thread_->check_process();
+  return std::make_unique<SharedJob>(thread_->add(in_callers_mode(std::move(call))));
+}
+
+}  // namespace shardway

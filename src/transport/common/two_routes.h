@@ -1,0 +1,20 @@
+// An all-reduce as two routes.
+#pragma once
+
+#include <memory>
+
+#include "transport/common/transport.h"
+
+namespace shardway {
+
+// Each rank combines a share of the elements, straight into its place in the output, and then takes the other
+// shares out of the others' outputs: among four ranks it receives half of what it would if it pulled every
+// addend whole. The first route is over when this returns.
+//
+// Example, 2 ranks with 4 elements each, seen by rank 0:
+//   first  pulls [0,2) of both, which lands on [0,2)
+//   second pulls [2,4) from rank 1
+std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_reduce, const at::Tensor& x,
+                                       const at::Tensor& out, const Subject& subject);
+
+}  // namespace shardway

@@ -1,0 +1,317 @@
+#include "transport/group/host.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ThreadLocalState.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <unordered_map>
+
+#include "shm/board/interrupt.h"
+#include "shm/memory/fork_mutex.h"
+#include "transport/c10d/c10d.h"
+#include "transport/c10d/virtual_group.h"
+#include "transport/common/exchange.h"
+#include "transport/common/home_process.h"
+#include "transport/common/param_comms.h"
+#include "transport/memory/shared_memory.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/shm_errors.h"
+
+namespace shardway {
+namespace {
+
+enum class Wanted : uint8_t { whatever_is_there, shm, c10d };
+
+Wanted wanted_transport() {
+  const char* value = std::getenv("SHARDWAY_TRANSPORT");
+  if (value == nullptr || *value == '\0') return Wanted::whatever_is_there;
+  const std::string_view word(value);
+  TORCH_CHECK_VALUE(word == "shm" || word == "c10d", "SHARDWAY_TRANSPORT=", word, " is neither shm nor c10d");
+  return word == "shm" ? Wanted::shm : Wanted::c10d;
+}
+
+// What is known of a process group: not decided yet, an engine, or none; and the turns of its messages.
+struct Host {
+  std::mutex mutex;
+  bool is_decided = false;
+  bool has_failed = false;         // while it was decided: who has been told what is not known
+  std::shared_ptr<Transport> shm;  // without: c10d alone
+  std::shared_ptr<Turns> turns = std::make_shared<Turns>();
+  std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
+  HomeProcess home;
+};
+
+// By process group. The weak pointers keep a group's address from being taken by another, not the group.
+class Hosts {
+ public:
+  static Hosts& instance() {
+    static auto* hosts = [] {
+      before_trim([] { instance().forget_gone(); });
+      return new Hosts;  // never destroyed: groups may outlive the end of main
+    }();
+    return *hosts;
+  }
+
+  std::shared_ptr<Host> of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+    std::vector<Entry> gone;  // ends after the lock: what a group leaves has locks of its own
+    const std::lock_guard lock(mutex_);
+    const auto found = hosts_.find(group.get());
+    if (found != hosts_.end()) return found->second.host;
+    gone = take_gone();
+    auto host = std::make_shared<Host>();
+    hosts_.emplace(group.get(),
+                   Entry{.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), .host = host});
+    return host;
+  }
+
+  void forget_gone() {
+    std::vector<Entry> gone;
+    const std::lock_guard lock(mutex_);
+    gone = take_gone();
+  }
+
+ private:
+  struct Entry {
+    c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
+    std::shared_ptr<Host> host;
+  };
+
+  std::vector<Entry> take_gone() {
+    std::vector<Entry> gone;
+    for (auto entry = hosts_.begin(); entry != hosts_.end();) {
+      const auto next = std::next(entry);
+      if (entry->second.group.expired()) {
+        gone.push_back(std::move(entry->second));
+        hosts_.erase(entry);
+      }
+      entry = next;
+    }
+    return gone;
+  }
+
+  shm::ForkMutex mutex_;
+  std::unordered_map<c10d::ProcessGroup*, Entry> hosts_;
+};
+
+// Null where the backend does not tell.
+c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
+  const auto backend = backend_of(group);
+  try {
+    return backend ? backend->getBackendOptions() : nullptr;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
+  const auto options = options_of(group);
+  return options ? options->timeout : kBackendDefaultTimeout;
+}
+
+// Empty for the default group, and where the backend does not tell.
+std::vector<int64_t> global_ranks_of(c10d::ProcessGroup& group) {
+  const auto options = options_of(group);
+  if (!options) return {};
+  return {options->global_ranks_in_group.begin(), options->global_ranks_in_group.end()};
+}
+
+// torch's backend for dry runs, which says that it exchanged and did not: what it gives back is nobody's
+// word.
+bool is_fake(c10d::ProcessGroup& group) {
+  const auto backend = backend_of(group);
+  return backend != nullptr && backend->getBackendName() == "fake";
+}
+
+// In a dry run every rank says what this one says.
+Blocks repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
+  at::Tensor rows = at::zeros({ranks, row_bytes}, block.options());
+  rows.narrow(1, 0, block.numel()).copy_(block);
+  return {.rows = std::move(rows),
+          .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), block.numel())};
+}
+
+// Of a backend that has one; the backend itself may be wrapped, as it is under
+// TORCH_DISTRIBUTED_DEBUG=DETAIL.
+std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
+  auto* shares = dynamic_cast<SharesMemory*>(backend_of(group, c10::DeviceType::CPU).get());
+  return shares != nullptr ? shares->shm_engine() : nullptr;
+}
+
+using Bytes = std::vector<std::byte>;
+
+// Every rank's block, by the group's own engine, whose waits nothing can interrupt: so it is a thread of its
+// own that waits, for as long as it takes.
+Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine,
+                      bool& has_failed) {
+  std::packaged_task<Bytes()> task(
+      [engine, block = Bytes(mine.begin(), mine.end()), state = at::ThreadLocalState()] {
+        const at::ThreadLocalStateGuard guard(state);
+        return exchanged(*engine, block);
+      });
+  std::future<Bytes> result = task.get_future();
+  try {
+    std::thread(std::move(task)).detach();
+  } catch (const std::system_error&) {  // no thread is to be had
+    return exchanged(*engine, mine);
+  }
+  while (result.wait_for(shm::kInterruptEvery) != std::future_status::ready) {
+    has_failed = true;
+    shm::check_interrupt();
+    has_failed = false;
+  }
+  return result.get();
+}
+
+class HostTransport : public Transport {
+ public:
+  explicit HostTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
+      : group_(std::move(group)),
+        rank_(group_->getRank()),
+        size_(group_->getSize()),
+        host_(Hosts::instance().of(group_)) {}
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+
+  std::vector<int64_t> global_ranks() override { return global_ranks_of(*group_); }
+  std::chrono::milliseconds timeout() override { return timeout_of(*group_); }
+  GroupLabel label() const { return {.name = group_->getGroupName(), .description = group_->getGroupDesc()}; }
+
+  std::optional<std::string> refuses(c10::Device device) override {
+    if (device.is_cpu() && found_shm() != nullptr) return std::nullopt;
+    auto why = c10d().refuses(device);
+    return why && device.is_cpu() && shm() != nullptr ? std::nullopt : why;
+  }
+
+  int64_t slot_bytes() override { return of_cpu().slot_bytes(); }
+
+  bool compares_every_call(const at::Tensor& x) override {
+    return (is_for_engine(x) ? c10d() : of_cpu()).compares_every_call(x);
+  }
+
+  bool has_thread() override { return of_cpu().has_thread(); }
+
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return of_cpu().post(std::move(call)); }
+
+  bool has_own(const Route& route, const at::Tensor& x) override {
+    return (x.is_cpu() ? of_cpu() : c10d()).has_own(route, x);
+  }
+
+  bool combines_whole() override { return of_cpu().combines_whole(); }
+
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
+    Transport& used = of_cpu();
+    const bool is_dry = &used == c10d_.get() && is_fake(*group_);
+    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes, subject);
+  }
+
+  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                                  const KnownInputs& known, const Subject& subject) override {
+    return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known, subject);
+  }
+
+ private:
+  Transport& c10d() {
+    if (!c10d_) {
+      host_->home.check();
+      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->turns, host_->ledger)
+                                  : make_c10d_transport(group_, host_->turns, host_->ledger);
+    }
+    return *c10d_;
+  }
+
+  // Null where the ranks share no memory. The first call is collective.
+  Transport* shm() {
+    if (Transport* found = found_shm()) return found;
+    host_->home.check();
+    const std::lock_guard lock(host_->mutex);
+    if (!host_->is_decided) {
+      TORCH_CHECK_WITH(DistBackendError, !host_->has_failed,
+                       "the group's first call was interrupted or failed: make another group (rank ", rank_,
+                       ")");
+      host_->shm = decide();
+      host_->is_decided = true;
+    }
+    found_shm_.store(host_->shm.get(), std::memory_order_release);  // pairs with found_shm(): it is made
+    return host_->shm.get();
+  }
+
+  // What shm() gave before, without a lock.
+  Transport* found_shm() const { return found_shm_.load(std::memory_order_acquire); }
+
+  // Whether a call of such a tensor is the engine's own affair; of no tensor, whether the engine has none for
+  // the CPU.
+  bool is_for_engine(const at::Tensor& x) {
+    if (!x.defined()) return c10d().refuses(c10::Device(c10::kCPU)).has_value();
+    return !x.is_cpu() && !c10d().refuses(x.device());
+  }
+
+  Transport& of_cpu() {
+    Transport* shared = shm();
+    return shared != nullptr ? *shared : c10d();
+  }
+
+  std::shared_ptr<Transport> decide();
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int64_t rank_;
+  int64_t size_;
+  std::shared_ptr<Host> host_;
+  std::atomic<Transport*> found_shm_ = nullptr;  // the host's
+  std::shared_ptr<Transport> c10d_;
+};
+
+std::shared_ptr<Transport> HostTransport::decide() {
+  const Wanted wanted = wanted_transport();
+  if (size_ == 1 || wanted == Wanted::c10d || is_fake(*group_)) return nullptr;
+  if (is_virtual(*group_)) {  // its own methods may be the point of it
+    TORCH_CHECK_VALUE(wanted != Wanted::shm, "SHARDWAY_TRANSPORT=shm, but the process group (",
+                      group_->getBackendName(), ") has no engine of torch's");
+    return nullptr;
+  }
+  if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
+  c10d();
+  const auto exchange = [this](std::span<const std::byte> mine) {
+    return exchanged_aside(c10d_, mine, host_->has_failed);
+  };
+  shm::Joined joined;
+  translated(rank_, [&] {
+    try {
+      joined = shm::Group::join(
+          {.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
+    } catch (const c10::Error&) {  // the exchange's own: its engine tells the others
+      throw;
+    } catch (...) {
+      host_->has_failed = true;
+      throw;
+    }
+  });
+  if (joined.group) return make_shm_transport(std::move(joined.group));
+  TORCH_CHECK_VALUE(wanted != Wanted::shm,
+                    "SHARDWAY_TRANSPORT=shm, but the ranks share no memory: ", joined.why_not);
+  return nullptr;
+}
+
+}  // namespace
+
+void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  Hosts::instance().of(group)->home.leave();
+}
+
+GroupLabel label_of(const Transport& transport) {
+  const auto* host = dynamic_cast<const HostTransport*>(&transport);
+  return host != nullptr ? host->label() : GroupLabel{};
+}
+
+std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_shared<HostTransport>(std::move(group));
+}
+
+}  // namespace shardway

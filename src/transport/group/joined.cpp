@@ -1,0 +1,42 @@
+#include "transport/group/joined.h"
+
+#include <atomic>
+#include <mutex>
+
+namespace shardway {
+namespace {
+
+struct Joined {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Transport>> worlds;
+  std::atomic<size_t> count{0};  // of `worlds`
+
+  static Joined& instance() {
+    static auto* joined = new Joined;  // never destroyed: calls may outlive the end of main
+    return *joined;
+  }
+};
+
+}  // namespace
+
+void remember_joined(const std::shared_ptr<Transport>& world) {
+  Joined& joined = Joined::instance();
+  const std::lock_guard lock(joined.mutex);
+  std::erase_if(joined.worlds, [](const auto& entry) { return entry.expired(); });
+  joined.worlds.push_back(world);
+  // A thread that calls after this one has joined is told of it by whatever told it to call.
+  joined.count.store(joined.worlds.size(), std::memory_order_relaxed);
+}
+
+std::vector<std::shared_ptr<Transport>> joined_worlds() {
+  std::vector<std::shared_ptr<Transport>> held;
+  Joined& joined = Joined::instance();
+  if (joined.count.load(std::memory_order_relaxed) == 0) return held;
+  const std::lock_guard lock(joined.mutex);
+  for (const auto& entry : joined.worlds) {
+    if (auto world = entry.lock()) held.push_back(std::move(world));
+  }
+  return held;
+}
+
+}  // namespace shardway

@@ -1,0 +1,16 @@
+// The worlds that this program has joined.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/common/transport.h"
+
+namespace shardway {
+
+void remember_joined(const std::shared_ptr<Transport>& world);
+
+// Those that somebody still holds. Looks at one number where none was ever joined.
+std::vector<std::shared_ptr<Transport>> joined_worlds();
+
+}  // namespace shardway

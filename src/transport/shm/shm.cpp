@@ -1,0 +1,79 @@
+#include "transport/shm/shm.h"
+
+#include <ATen/ATen.h>
+
+#include "shm/board/thresholds.h"
+#include "transport/shm/shm_engine.h"
+
+namespace shardway {
+namespace {
+
+class Done : public Transfer {
+ public:
+  void finish() override {}
+};
+
+class ShmTransport : public Transport {
+ public:
+  explicit ShmTransport(std::shared_ptr<ShmEngine> engine)
+      : rank_(engine->group().rank()), size_(engine->group().size()), engine_(std::move(engine)) {}
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+  std::chrono::milliseconds timeout() override { return engine_->group().timeout(); }
+
+  std::optional<std::string> refuses(c10::Device device) override {
+    if (device.is_cpu()) return std::nullopt;
+    return "the tensor is on " + device.str() + ", but the group moves CPU tensors only";
+  }
+
+  int64_t slot_bytes() override { return ShmEngine::slot_bytes(); }
+  bool compares_every_call(const at::Tensor& /*x*/) override { return true; }
+  bool has_thread() override { return true; }
+
+  bool has_own(const Route& route, const at::Tensor& /*x*/) override {
+    return route.pattern == Pattern::all_reduce;
+  }
+  bool combines_whole() override { return size_ <= shm::kRanksOfPasses; }
+
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_->post(std::move(call)); }
+
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
+    return engine_->all_gather_block(mine, row_bytes, subject);
+  }
+
+  // The moves are made at once: the caller has nothing else to do, or is the engine's thread.
+  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                                  const KnownInputs& known, const Subject& subject) override {
+    if (is_all_known(known)) {
+      ShmEngine::run_alone(route, x, out, known);
+    } else {
+      engine_->run(route, x, out, known, subject);
+    }
+    return std::make_unique<Done>();
+  }
+
+ private:
+  bool is_all_known(const KnownInputs& known) const {
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      if (!is_known(known, rank)) return false;
+    }
+    return true;
+  }
+
+  int64_t rank_;
+  int64_t size_;
+  std::shared_ptr<ShmEngine> engine_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group) {
+  return make_shm_transport(std::make_shared<ShmEngine>(std::move(group)));
+}
+
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<ShmEngine> engine) {
+  return std::make_shared<ShmTransport>(std::move(engine));
+}
+
+}  // namespace shardway

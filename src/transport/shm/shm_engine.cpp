@@ -1,0 +1,94 @@
+#include "transport/shm/shm_engine.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+
+#include "shm/calls/all_reduce.h"
+#include "shm/calls/execution.h"
+#include "transport/memory/warm_memory.h"
+#include "transport/shm/shm_errors.h"
+#include "transport/shm/shm_part.h"
+
+namespace shardway {
+namespace {
+
+// Two copies more than a pull, against one meeting less.
+constexpr int64_t kSlotBytes = 16 << 10;
+
+// Of the rows of blocks that are kept: as long as those of the collectives.
+constexpr int64_t kMostKeptRow = 2 * kSlotBytes;
+
+bool is_any_known(const KnownInputs& known) {
+  return std::any_of(known.begin(), known.end(), [](const at::Tensor& input) { return input.defined(); });
+}
+
+void run_all_reduce(shm::Group& group, const Route& route, const at::Tensor& x, const at::Tensor& out,
+                    const Subject& subject) {
+  const at::Tensor input = x.contiguous();
+  const at::Tensor landed = out.is_contiguous() ? out : at::empty_like(input);
+  group.run(shm::AllReduce{.input = static_cast<const std::byte*>(input.const_data_ptr()),
+                           .output = static_cast<std::byte*>(landed.mutable_data_ptr()),
+                           .bytes = static_cast<int64_t>(input.nbytes()),
+                           .how = combination(route, x.scalar_type())},
+            subject);
+  if (!landed.is_same(out)) out.copy_(landed);
+}
+
+}  // namespace
+
+ShmEngine::ShmEngine(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
+
+int64_t ShmEngine::slot_bytes() { return kSlotBytes; }
+
+// The last ones again, where nobody reads them any more.
+at::Tensor ShmEngine::fresh_rows(int64_t row_bytes) {
+  const std::array<int64_t, 2> shape = {group_->size(), row_bytes};
+  if (row_bytes > kMostKeptRow) return warm_empty(shape, at::kByte);
+  const std::lock_guard lock(rows_mutex_);
+  const bool is_free = rows_.defined() && rows_.use_count() == 1 && rows_.storage().use_count() == 1;
+  if (!is_free || rows_.size(1) != row_bytes) rows_ = warm_empty(shape, at::kByte);
+  return rows_;
+}
+
+Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) {
+  Blocks blocks;
+  blocks.bytes.resize(static_cast<size_t>(group_->size()));
+  const std::span note(static_cast<const std::byte*>(mine.const_data_ptr()),
+                       static_cast<size_t>(mine.numel()));
+  in_turn([&](shm::Group& group) {
+    blocks.rows = fresh_rows(row_bytes);
+    group.gather_notes(note, static_cast<std::byte*>(blocks.rows.mutable_data_ptr()), row_bytes, subject,
+                       blocks.bytes.data());
+    blocks.number = group.calls();
+  });
+  return blocks;
+}
+
+void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,
+                    const Subject& subject) {
+  in_turn([&](shm::Group& group) {
+    if (route.pattern == Pattern::all_reduce && !is_any_known(known))
+      return run_all_reduce(group, route, x, out, subject);
+    const ShmPart part(route, x, out, known);
+    group.run(part.part(), subject);
+  });
+}
+
+void ShmEngine::run_alone(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                          const KnownInputs& known) {
+  translated(route.rank, [&] { shm::run_alone(ShmPart(route, x, out, known).part()); });
+}
+
+void ShmEngine::in_turn(const std::function<void(shm::Group&)>& call) {
+  const auto run = [&] {
+    const std::lock_guard lock(mutex_);
+    translated(group_->rank(), [&] { call(*group_); });
+  };
+  turns_.in_turn(run, [this] { group_->interrupt(); });
+}
+
+std::unique_ptr<Posted> ShmEngine::post(std::function<void()> call) { return turns_.post(std::move(call)); }
+
+}  // namespace shardway

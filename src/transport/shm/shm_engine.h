@@ -1,0 +1,53 @@
+// The shared memory of a group, used by its callers and by a thread of its own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "shardway/route.h"
+#include "shm/group/group.h"
+#include "transport/common/transport.h"
+#include "transport/common/turns.h"
+
+namespace shardway {
+
+// Calls run in the order in which they are made: on the caller's thread, or behind the posted ones on the
+// engine's. What goes wrong is a c10 error.
+class ShmEngine {
+ public:
+  explicit ShmEngine(std::shared_ptr<shm::Group> group);
+
+  // How large a payload is worth sending in a block.
+  static int64_t slot_bytes();
+
+  Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject);
+  void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,
+           const Subject& subject);
+
+  // Of a route whose inputs are all here: local.
+  static void run_alone(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                        const KnownInputs& known);
+
+  std::unique_ptr<Posted> post(std::function<void()> call);
+
+  bool is_own_thread() const { return turns_.is_own_thread(); }
+
+  // Runs a call of the group's own in its turn.
+  void in_turn(const std::function<void(shm::Group&)>& call);
+
+  shm::Group& group() const { return *group_; }
+
+ private:
+  at::Tensor fresh_rows(int64_t row_bytes);
+
+  std::shared_ptr<shm::Group> group_;
+  std::recursive_mutex mutex_;  // one thread at a time, also where callers have several
+  Turns turns_;
+  std::mutex rows_mutex_;
+  at::Tensor rows_;  // of the last blocks, for the next ones
+};
+
+}  // namespace shardway

@@ -1,0 +1,47 @@
+// A route on tensors as the bytes that src/shm moves.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "shardway/route.h"
+#include "shm/calls/part.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+
+shm::Dims byte_strides(const at::Tensor& t);
+
+// Throws c10::ValueError for a dtype that cannot be reduced.
+shm::Element element_of(at::ScalarType dtype);
+
+// How the addends of a route are combined. Throws as element_of does.
+shm::Combine combination(const Route& route, at::ScalarType dtype);
+
+// A rank's part, and the memory that its pulls point to. Neither copied nor moved.
+class ShmPart {
+ public:
+  // The tensors, those of `known` too, live as long as this.
+  ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
+  // What comes from others has arrived, a contiguous box per pull; the entries of this rank's own are not
+  // read.
+  ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
+          std::span<const std::byte* const> arrived);
+  ShmPart(const ShmPart&) = delete;
+  ShmPart& operator=(const ShmPart&) = delete;
+
+  const shm::Part& part() const { return part_; }
+
+ private:
+  ShmPart(const at::Tensor& x, const at::Tensor& out);
+
+  void add_pulls(const Route& route);
+  void add_landings(const Route& route, at::ScalarType dtype);
+
+  shm::Part part_;
+  std::vector<shm::Input> here_;  // by rank, without data where the rank's input is not here; or by pull
+};
+
+}  // namespace shardway

@@ -1,0 +1,217 @@
+// Peers that die, leave, stall or fork.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "rank_runner.h"
+#include "scenario.h"
+#include "shm/memory/errors.h"
+
+namespace shardway::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void meet(shm::Group& group) {
+  std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
+  group.gather_notes({}, rows.data(), 64);
+}
+
+// What a call says when it fails, and that it does so within a second.
+std::string failure_of(const std::function<void()>& call) {
+  const auto start = Clock::now();
+  try {
+    call();
+  } catch (const shm::PeerLost& error) {
+    if (Clock::now() - start > std::chrono::seconds(1)) return "too late: " + std::string(error.what());
+    return error.what();
+  }
+  return "nothing";
+}
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+constexpr const char* kDead = "rank 1 could not be reached: its process ended";
+
+TEST(ShmFaults, APeerKilledBetweenCallsIsNamedAtTheNextAndEveryLaterOne) {
+  const Endings endings = run_processes(3, [](shm::Group& group) {
+    meet(group);
+    if (group.rank() == 1) raise(SIGKILL);
+    for (int call = 0; call < 3; ++call) {
+      const std::string said = failure_of([&] { meet(group); });
+      require(said == kDead, said);
+    }
+    auto quickest = Clock::duration::max();  // one may lose its core
+    for (int call = 0; call < 10; ++call) {
+      const auto start = Clock::now();
+      failure_of([&] { meet(group); });
+      quickest = std::min(quickest, Clock::now() - start);
+    }
+    require(quickest < std::chrono::milliseconds(1), "later calls took their time");
+  });
+  EXPECT_EQ(endings, (Endings{"", "signal 9", ""}));
+}
+
+TEST(ShmFaults, APeerKilledInACallIsNamedByEverySurvivor) {
+  for (const Where where : {Where::anywhere, Where::arena}) {
+    Scenario scenario = gather({0}, 0, {30'000, 30'000, 30'000});
+    scenario.where.assign(3, where);
+    const Endings endings = run_processes(3, [&](shm::Group& group) {
+      if (group.rank() == 1) {
+        std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(150));
+          kill(getpid(), SIGKILL);
+        }).detach();
+      }
+      for (;;) {
+        const std::string said = failure_of([&] {
+          run_scenario(group, gather({0}, 0, {30'000, 30'000, 30'000}));
+        });
+        if (said == "nothing") continue;
+        require(said == kDead, said);
+        return;
+      }
+    });
+    EXPECT_EQ(endings, (Endings{"", "signal 9", ""}));
+  }
+}
+
+TEST(ShmFaults, APeerThatLeftIsNamed) {
+  const Endings endings = run_processes(2, [](shm::Group& group) {
+    meet(group);
+    if (group.rank() == 1) return;
+    const std::string said = failure_of([&] { meet(group); });
+    require(said.find("rank 1 could not be reached: it") == 0, said);
+  });
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+TEST(ShmFaults, ARankMayLeaveWhileOthersFinishTheLastCall) {
+  const Endings endings = run_processes(3, [](shm::Group& group) {
+    if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    run_scenario(group, gather({0}, 0, {50'000, 50'000, 50'000}));
+  });
+  EXPECT_EQ(endings, (Endings{"", "", ""}));
+}
+
+TEST(ShmFaults, APeerThatDoesNotComeIsATimeout) {
+  const Endings endings = run_processes(
+      2,
+      [](shm::Group& group) {
+        if (group.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(600));
+          const std::string said = failure_of([&] { meet(group); });
+          const char* expected =
+              "rank 0 could not be reached: it gave the group up, since this rank did not come in time";
+          require(said == expected, said);
+          return;
+        }
+        const std::string said = failure_of([&] { meet(group); });
+        require(said == "rank 1 could not be reached: it did not come within the timeout of 200 ms", said);
+      },
+      {.timeout = std::chrono::milliseconds(200)});
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+TEST(ShmFaults, ACallThatFailsOnOneRankEndsAllOfThem) {
+  const Endings endings = run_processes(2, [](shm::Group& group) {
+    Scenario odd = gather({0}, 0, {100, 100});
+    if (group.rank() == 1) odd.moves[1].extent = {99};  // expects one element less than rank 0 sends
+    try {
+      run_scenario(group, odd);
+    } catch (const std::exception&) {
+    }
+    const std::string said = failure_of([&] { meet(group); });
+    const std::string expected = group.rank() == 1 ? "a call of this rank failed, and ended the group"
+                                                   : "rank 1 could not be reached: its call failed";
+    require(said == expected, said);
+  });
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+TEST(ShmFaults, AChildOfForkGetsAnErrorAndItsExitEndsNothing) {
+  const Endings endings = run_processes(2, [](shm::Group& group) {
+    meet(group);
+    const pid_t child = fork();
+    if (child == 0) {
+      int status = 1;
+      try {
+        meet(group);
+      } catch (const shm::WrongProcess&) {
+        status = 7;
+      }
+      _exit(status);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    require(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child was not refused");
+    meet(group);
+  });
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+int64_t entries_of(const char* folder) {
+  int64_t count = 0;
+  DIR* dir = opendir(folder);
+  while (readdir(dir) != nullptr) ++count;
+  closedir(dir);
+  return count;
+}
+
+// Of arenas, own and peers'.
+int64_t mappings() {
+  std::ifstream file("/proc/self/maps");
+  int64_t lines = 0;
+  for (std::string line; std::getline(file, line);)
+    lines += line.find("memfd:shardway") != std::string::npos ? 1 : 0;
+  return lines;
+}
+
+TEST(ShmGroups, ManyOfThemLeaveNoFilesMappingsOrMemoryBehind) {
+  const int64_t named_before = entries_of("/dev/shm");
+  const Endings endings = run_unjoined(3, [](int64_t rank, const shm::Exchange& exchange) {
+    const auto arena = shm::Arena::create(1 << 30);
+    const auto round = [&] {
+      const auto joined = shm::Group::join({.rank = rank, .size = 3, .exchange = exchange, .arena = arena});
+      run_scenario(*joined.group, gather({0}, 0, {20'000, 1, 30'000}));
+    };
+    for (int i = 0; i < 3; ++i) round();
+    const int64_t files = entries_of("/proc/self/fd");
+    const int64_t maps = mappings();
+    const int64_t bytes = arena->stats().committed_bytes;
+    for (int i = 0; i < 40; ++i) round();
+    require(entries_of("/proc/self/fd") <= files + 2, "files were left open");  // of peers that lag behind
+    require(mappings() <= maps + 4, "mappings were left");
+    require(arena->stats().committed_bytes <= 2 * bytes, "memory was left");
+  });
+  EXPECT_EQ(endings, (Endings{"", "", ""}));
+  EXPECT_EQ(entries_of("/dev/shm"), named_before);
+}
+
+TEST(ShmGroups, RanksThatCannotMeetHaveNoGroupAndSayWhy) {
+  const Endings endings = run_unjoined(3, [](int64_t rank, const shm::Exchange& exchange) {
+    // Rank 1's word is garbled on the way, as if it came from another host.
+    int round = 0;
+    const shm::Exchange garbled = [&](std::span<const std::byte> mine) {
+      std::vector<std::byte> all = exchange(mine);
+      if (++round == 1) all[mine.size() + 40] ^= std::byte(1);  // the name of its doorway
+      return all;
+    };
+    const auto joined = shm::Group::join(
+        {.rank = rank, .size = 3, .exchange = garbled, .arena = shm::Arena::create(1 << 26)});
+    require(joined.group == nullptr, "there is a group");
+    require(joined.why_not.find("no process of this host answers") != std::string::npos, joined.why_not);
+  });
+  EXPECT_EQ(endings, (Endings{"", "", ""}));
+}
+
+}  // namespace
+}  // namespace shardway::testing

@@ -1,0 +1,380 @@
+// Who gets a rank's memory, and what can be done with it.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "rank_runner.h"
+#include "scenario.h"
+#include "shm/board/group_memory.h"
+#include "shm/join/abstract_socket.h"
+#include "shm/join/rendezvous.h"
+#include "shm/memory/arena.h"
+#include "shm/memory/peer.h"
+#include "shm/memory/process.h"
+
+namespace shardway::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using shm::File;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+// The doorways that anybody can see.
+std::set<std::string> doorways() {
+  std::set<std::string> names;
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    const size_t at = line.find("@shardway-");
+    if (at != std::string::npos && line.find("-job-") == std::string::npos) names.insert(line.substr(at + 1));
+  }
+  return names;
+}
+
+// Whether a connection that says this brings a file.
+bool gets_a_file(const std::string& name, std::span<const std::byte> greeting) {
+  const File connection = shm::connect_to(name, 300ms);
+  if (!greeting.empty()) (void)!send(connection.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+  char byte = 0;
+  iovec data{.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(8 * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  return recvmsg(connection.get(), &message, 0) > 0 && CMSG_FIRSTHDR(&message) != nullptr;
+}
+
+// Where a rank's word in the first round has the name of its doorway and the secret.
+constexpr size_t kDoorway = 40;
+constexpr size_t kSecret = 48;
+
+std::string socket_of(uint64_t doorway) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "shardway-%016llx", static_cast<unsigned long long>(doorway));
+  return text.data();
+}
+
+// Two ranks that join, and a stranger that rank 0 waits for: `visit` gets the names of their doorways.
+Endings run_with_stranger(
+    const std::function<void(const std::set<std::string>&)>& visit,
+    const std::function<void(int64_t)>& have_joined = [](int64_t) {}) {
+  return run_unjoined(2, [&](int64_t rank, const shm::Exchange& exchange) {
+    int round = 0;
+    const shm::Exchange watched = [&](std::span<const std::byte> mine) {
+      std::vector<std::byte> all = exchange(mine);
+      if (++round != 1 || rank != 0) return all;
+      const std::set<std::string> seen = doorways();
+      std::set<std::string> ours;
+      for (const size_t begin : {size_t{0}, mine.size()}) {
+        uint64_t name = 0;
+        std::memcpy(&name, all.data() + begin + kDoorway, sizeof(name));
+        require(seen.contains(socket_of(name)), "a doorway was not seen");
+        ours.insert(socket_of(name));
+      }
+      visit(ours);
+      return all;
+    };
+    const auto joined = shm::Group::join(
+        {.rank = rank, .size = 2, .exchange = watched, .arena = shm::Arena::create(1 << 26)});
+    require(joined.group != nullptr, joined.why_not);
+    have_joined(rank);
+    run_scenario(*joined.group, gather({0}, 0, {20'000, 30'000}));
+  });
+}
+
+TEST(Membership, AStrangerOfTheSameUserGetsNoMemory) {
+  const Endings endings = run_with_stranger([](const std::set<std::string>& names) {
+    const std::array<std::byte, 16> guess{};
+    for (const std::string& name : names) {
+      require(!gets_a_file(name, {}), "a stranger that says nothing got a file");
+      require(!gets_a_file(name, guess), "a stranger that guesses got a file");
+      require(!gets_a_file(name, std::span(guess).first(5)), "a stranger that stammers got a file");
+    }
+  });
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+TEST(Membership, SilentStrangersKeepNoJoinWaiting) {
+  std::vector<File> silent;
+  Clock::time_point start = Clock::now();
+  const Endings endings = run_with_stranger(
+      [&](const std::set<std::string>& names) {
+        for (const std::string& name : names) {
+          for (int i = 0; i < 300; ++i) silent.push_back(shm::connect_to(name, 1s));
+        }
+        start = Clock::now();
+      },
+      [&](int64_t rank) {
+        require(rank != 0 || Clock::now() - start < SHARDWAY_SLOWNESS * 1s, "the join took over a second");
+      });
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+TEST(Membership, TheWordOfTheGroupOpensTheDoor) {
+  const auto arena = shm::Arena::create(1 << 26);
+  const File process = shm::handle_of_process();
+  const shm::Doorway doorway({arena->fd(), process.get()});
+  const shm::Handed handed = shm::call_at(doorway.name(), doorway.secret(), 1s);
+  EXPECT_TRUE(handed.arena && handed.process && !handed.memory);
+  EXPECT_EQ(handed.pid, getpid());
+  shm::Nonce wrong = doorway.secret();
+  wrong[1] ^= 1;
+  EXPECT_THROW(shm::call_at(doorway.name(), wrong, 1s), std::runtime_error);
+}
+
+TEST(Membership, AProcessWithTooManyFilesSaysSoAndCanTryAgain) {
+  const auto arena = shm::Arena::create(1 << 26);
+  const File process = shm::handle_of_process();
+  const shm::Doorway doorway({arena->fd(), process.get()});
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const rlimit few{.rlim_cur = 32, .rlim_max = 32};
+    setrlimit(RLIMIT_NOFILE, &few);
+    std::vector<File> open_files;
+    for (int fd = dup(1); fd >= 0; fd = dup(1)) open_files.emplace_back(fd);
+    open_files.pop_back();  // for the connection
+    std::string said;
+    try {
+      shm::call_at(doorway.name(), doorway.secret(), 1s);
+    } catch (const std::runtime_error& error) {
+      said = error.what();
+    }
+    if (said.find("too many are open") == std::string::npos) _exit(1);
+    open_files.clear();
+    _exit(shm::call_at(doorway.name(), doorway.secret(), 1s).arena ? 7 : 2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
+
+// Its process takes all files that it may have, a caller comes, and files are closed again.
+TEST(Membership, ADoorwayOutlivesAMomentWithoutFiles) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const auto arena = shm::Arena::create(1 << 26);
+    const File process = shm::handle_of_process();
+    const shm::Doorway doorway({arena->fd(), process.get()});
+    const pid_t caller = fork();
+    if (caller == 0) {
+      std::this_thread::sleep_for(50ms);
+      _exit(shm::call_at(doorway.name(), doorway.secret(), 5s).arena ? 7 : 1);
+    }
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit few{.rlim_cur = 32, .rlim_max = limit.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    std::vector<File> open_files;
+    for (int fd = dup(1); fd >= 0; fd = dup(1)) open_files.emplace_back(fd);
+    std::this_thread::sleep_for(150ms);
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    open_files.clear();
+    int status = 0;
+    waitpid(caller, &status, 0);
+    const bool has_spun = used.ru_utime.tv_sec + used.ru_stime.tv_sec > 0 || used.ru_stime.tv_usec > 80'000;
+    _exit(has_spun ? 2 : WEXITSTATUS(status));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
+
+// What a member holds of a peer's arena: it reads, and cannot write in any way.
+TEST(Membership, AnArenaIsWrittenByItsOwnerAlone) {
+  const auto arena = shm::Arena::create(1 << 26);
+  std::byte* block = arena->allocate(4096);
+  block[0] = std::byte(5);
+  const std::string path = "/proc/self/fd/" + std::to_string(arena->fd());
+  const File again(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
+  EXPECT_EQ(pwrite(again.get(), "x", 1, 4096), -1);
+  EXPECT_EQ(fallocate(again.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20), -1);
+  EXPECT_EQ(ftruncate(again.get(), 4096), -1);
+  const shm::Peer peer(again, shm::handle_of_process(), getpid(), arena->nonce());
+  EXPECT_EQ(mprotect(const_cast<std::byte*>(peer.base()), 4096, PROT_READ | PROT_WRITE), -1);
+  EXPECT_EQ(peer.base()[arena->offset_of(block)], std::byte(5));
+  block[0] = std::byte(6);
+  EXPECT_EQ(peer.base()[arena->offset_of(block)], std::byte(6));
+}
+
+std::string refusal_of(const File& file, const shm::Nonce& expected) {
+  try {
+    shm::map_of_peer(file, shm::Mapping::Access::read, expected);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(Membership, AFileWhoseSizeIsNotFixedIsRefused) {
+  std::array<char, 32> name{"/tmp/shardway-test-XXXXXX"};
+  const File plain(mkstemp(name.data()));  // one that has no seals at all
+  unlink(name.data());
+  ASSERT_EQ(ftruncate(plain.get(), 1 << 16), 0);
+  EXPECT_EQ(refusal_of(plain, {}), "its memory could shrink");
+  const File open = shm::new_memory_file();
+  shm::set_size(open, 1 << 16);
+  EXPECT_EQ(refusal_of(open, {}), "its memory could shrink");
+  shm::seal(open, shm::Writers::anybody);
+  EXPECT_EQ(refusal_of(open, {}), "nothing");
+  EXPECT_EQ(refusal_of(open, {1, 2}),
+            "the memory is another's: 00000000000000010000000000000002 was expected in it, "
+            "00000000000000000000000000000000 was found");
+}
+
+TEST(Membership, MemoryThatCannotBeSealedIsAnError) {
+  const File plain(memfd_create("unsealable", MFD_CLOEXEC));
+  EXPECT_THROW(shm::seal(plain, shm::Writers::those_there_are), std::system_error);
+}
+
+TEST(Membership, AGroupsMemoryOfAnotherSizeIsRefused) {
+  const auto [memory, file] = shm::GroupMemory::create(shm::BoardPlan(3));
+  EXPECT_THROW(shm::GroupMemory::open(file, memory->nonce(), shm::BoardPlan(2)), std::runtime_error);
+  const auto other = shm::GroupMemory::open(file, memory->nonce(), shm::BoardPlan(3));
+  memory->section(shm::BoardPlan(3), 2)[7] = std::byte(9);
+  EXPECT_EQ(other->section(shm::BoardPlan(3), 2)[7], std::byte(9));
+}
+
+// What the system says of this process's mappings of memory files with this name.
+std::vector<std::string> flags_of_mappings(const std::string& name) {
+  std::ifstream file("/proc/self/smaps");
+  std::vector<std::string> flags;
+  bool is_it = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("memfd:" + name) != std::string::npos) is_it = true;
+    if (line.rfind("VmFlags:", 0) == 0 && std::exchange(is_it, false)) flags.push_back(line);
+  }
+  return flags;
+}
+
+bool is_out_of_core_dumps(const std::string& flags) { return flags.find(" dd") != std::string::npos; }
+
+TEST(Membership, SharedMemoryStaysOutOfCoreDumps) {
+  const File probe(memfd_create("probe", MFD_CLOEXEC));
+  void* page = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, probe.get(), 0);
+  ASSERT_EQ(madvise(page, 4096, MADV_DONTDUMP), 0);
+  const bool is_heeded = is_out_of_core_dumps(flags_of_mappings("probe").at(0));
+  munmap(page, 4096);
+  if (!is_heeded) GTEST_SKIP() << "the system takes MADV_DONTDUMP and forgets it, as qemu-user does";
+  const Endings endings = run_processes(2, [](shm::Group&) {
+    const std::vector<std::string> all = flags_of_mappings("shardway");
+    for (const std::string& flags : all) require(is_out_of_core_dumps(flags), flags);
+    require(all.size() >= 3, std::to_string(all.size()) +
+                                 " mappings where own arena, the peer's and the group's are expected");
+  });
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+// A handshake that fails once is no sign of another host.
+TEST(Membership, AFailedHandshakeIsTriedAgain) {
+  const Endings endings = run_unjoined(2, [](int64_t rank, const shm::Exchange& exchange) {
+    std::thread doorman;
+    int round = 0;
+    // Rank 0 finds, in place of rank 1's doorway, one that hangs up on its first visitor.
+    const shm::Exchange detour = [&](std::span<const std::byte> mine) {
+      std::vector<std::byte> all = exchange(mine);
+      if (++round != 1 || rank != 0) return all;
+      uint64_t name = 0;
+      shm::Nonce secret{};
+      std::memcpy(&name, all.data() + mine.size() + kDoorway, sizeof(name));
+      std::memcpy(&secret, all.data() + mine.size() + kSecret, sizeof(secret));
+      auto handed = std::make_shared<shm::Handed>(shm::call_at(name, secret, 1s));
+      const uint64_t detoured = name ^ 1;
+      std::memcpy(all.data() + mine.size() + kDoorway, &detoured, sizeof(detoured));
+      auto listener = std::make_shared<File>(shm::listen_at(socket_of(detoured)));
+      doorman = std::thread([=] {
+        { const File first(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+        const File second(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+        shm::Nonce said{};
+        recv(second.get(), said.data(), sizeof(said), MSG_WAITALL);
+        const std::array<int, 2> files = {handed->arena.get(), handed->process.get()};
+        char byte = 'a';
+        iovec data{.iov_base = &byte, .iov_len = 1};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(files))> control{};
+        msghdr message{};
+        message.msg_iov = &data;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        cmsghdr* rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(files));
+        std::memcpy(CMSG_DATA(rights), files.data(), sizeof(files));
+        sendmsg(second.get(), &message, MSG_NOSIGNAL);
+      });
+      return all;
+    };
+    const auto joined =
+        shm::Group::join({.rank = rank, .size = 2, .exchange = detour, .arena = shm::Arena::create(1 << 26)});
+    if (doorman.joinable()) doorman.join();
+    require(joined.group != nullptr, joined.why_not);
+    run_scenario(*joined.group, gather({0}, 0, {20'000, 30'000}));
+  });
+  EXPECT_EQ(endings, (Endings{"", ""}));
+}
+
+// A child of fork beside a thread that allocates finds every lock of allocation free.
+TEST(Fork, BesideAThreadThatAllocatesTheChildAllocatesAndFrees) {
+  std::byte* inherited = shm::Arena::of_process()->allocate(1 << 16);
+  std::atomic<bool> stops = false;
+  std::thread other([&] {
+    while (!stops) {
+      std::byte* block = shm::Arena::of_process()->allocate(1 << 16);
+      shm::Arena::is_in_any(block);
+      shm::Arena::free_anywhere(block);
+    }
+  });
+  int hung = 0;
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      shm::Arena::free_anywhere(inherited);
+      shm::Arena::of_process()->allocate(1 << 16)[5] = std::byte(1);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    hung += status == 0 ? 0 : 1;
+  }
+  stops = true;
+  other.join();
+  EXPECT_EQ(hung, 0);
+  shm::Arena::free_anywhere(inherited);
+}
+
+TEST(Arena, AnEmptyOneOfTheProcessIsGivenBack) {
+  std::byte* block = shm::Arena::of_process()->allocate(1 << 24);
+  const shm::Nonce nonce = shm::Arena::of_process()->nonce();
+  shm::Arena::renew_of_process();
+  EXPECT_EQ(shm::Arena::of_process()->nonce(), nonce);
+  shm::Arena::free_anywhere(block);
+  shm::Arena::renew_of_process();
+  EXPECT_EQ(shm::Arena::stats_of_process().committed_bytes, 0);
+  EXPECT_NE(shm::Arena::of_process()->nonce(), nonce);
+}
+
+}  // namespace
+}  // namespace shardway::testing
