@@ -146,8 +146,8 @@ Heard Table::agree(shm::Group& group, Call call, const std::function<Terms()>& p
                                    note_);
   const shm::Subject subject{.mark = kNotes,
                              .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
-  group.gather_notes({note_.data(), static_cast<size_t>(bytes)}, rows_.data(), kRowBytes, subject,
-                     lengths_.data());
+  group.gather_notes({note_.data(), static_cast<size_t>(bytes)},
+                     {.data = rows_.data(), .row_bytes = kRowBytes, .lengths = lengths_.data()}, subject);
   for (int64_t rank = 0; rank < size_; ++rank) read(rank);
   const Heard heard(notes_);
   heard.check(call);

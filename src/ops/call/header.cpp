@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "ops/call/arguments.h"
 #include "ops/call/block.h"
@@ -48,7 +49,8 @@ Wanted wanted_of(const Call& call, const Group& group) {
 // Whether x travels in the block.
 bool fits_in_slot(const Call& call, const Group& group) {
   const Wanted wanted = wanted_of(call, group);
-  if (wanted == Wanted::nothing || !call.x.is_cpu()) return false;
+  if (wanted == Wanted::nothing || !call.x.is_cpu() || group.transport().moves_in_meeting(call.x))
+    return false;
   const int64_t slot = group.transport().slot_bytes();
   return static_cast<int64_t>(call.x.nbytes()) <= (wanted == Wanted::whole ? slot : slot / group.size());
 }
@@ -161,11 +163,8 @@ bool is_asked_to_check() {
   return false;
 }
 
-Agreement agreed(const Call& call, const Group& group) {
-  Blocks blocks = [&] {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return gathered(call, block_of(call, group), group, kHeaders);
-  }();
+// What the ranks come to by their blocks: collective where they differ in what a hash stands for.
+Agreement agreement_in(Blocks blocks, const Call& call, const Group& group) {
   check_blocks(blocks, wire::Slot::tensor);
   compare(blocks.rows);
   // What the hashes stand for is told only where they differ, which every rank sees.
@@ -175,6 +174,44 @@ Agreement agreed(const Call& call, const Group& group) {
     compare_words(words.rows);
   }
   return {group, std::move(blocks)};
+}
+
+at::Tensor block_below_autograd(const Call& call, const Group& group) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return block_of(call, group);
+}
+
+// A box of x for each of those who will take one.
+Moves pushes_of(const Call& call, const Group& group) {
+  Moves pushes;
+  const Wanted wanted = wanted_of(call, group);
+  if (wanted == Wanted::nothing) return pushes;
+  const Box whole = Box::whole(call.x.sizes().vec());
+  int64_t begin = 0;
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
+    Box box = whole;
+    const auto d = static_cast<size_t>(call.dim);
+    const bool is_split = wanted == Wanted::parts && call.collective != Collective::gather_v;
+    if (is_split) {
+      box.offset[d] = std::exchange(begin, begin + call.sizes[static_cast<size_t>(rank)]);
+      box.extent[d] = begin - box.offset[d];
+    }
+    const bool is_taker = call.collective != Collective::gather_v || rank == call.root;
+    if (is_taker) pushes.push_back({.peer = rank, .mine = box, .theirs = {}});
+  }
+  return pushes;
+}
+
+// What others will take, as far as it is known before anybody is heard. A large all-reduce is a call of its
+// own.
+void show_input(const Call& call, const Group& group, Opening& opening) {
+  const at::Tensor& x = call.leg != nullptr ? call.leg->x : call.x;
+  const bool is_all_reduce = call.leg != nullptr ? call.leg->route->pattern == Pattern::all_reduce
+                                                 : call.collective == Collective::all_reduce;
+  if (!x.defined() || (is_all_reduce && static_cast<int64_t>(x.nbytes()) > group.transport().slot_bytes()))
+    return;
+  opening.x = materialized(x);
+  opening.pushes = call.leg != nullptr ? call.leg->route->pushes : pushes_of(call, group);
 }
 
 }  // namespace
@@ -224,7 +261,24 @@ bool is_on_device(const at::Tensor& x, const Group& group) {
 }
 
 Agreement agree(const Call& call, const Group& group) {
-  return numbered(group, [&] { return agreed(call, group); });
+  return numbered(group, [&] {
+    Blocks blocks = gathered(call, block_below_autograd(call, group), group, kHeaders);
+    return agreement_in(std::move(blocks), call, group);
+  });
+}
+
+void agree_and_move(const Call& call, const Group& group,
+                    const std::function<std::optional<RouteCall>(Agreement)>& decide) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  Opening opening{.block = block_of(call, group), .row_bytes = row_bytes(group)};
+  if (call.problem.empty()) show_input(call, group, opening);
+  const Subject subject{.mark = kHeaders, .words = [&call] { return described(call); }};
+  const auto decide_here = [&](Blocks blocks) {
+    return decide(agreement_in(std::move(blocks), call, group));
+  };
+  numbered(group, [&] {
+    named(name_of(call.collective), [&] { group.transport().meet(opening, subject, decide_here); });
+  });
 }
 
 bool skips_exchange(const at::Tensor& x, const Group& group) {

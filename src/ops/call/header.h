@@ -49,6 +49,7 @@ struct Call {
   int64_t out_size = -1;                        // extent of the caller's out along dim; -1 without
   Wanted wanted = Wanted::nothing;              // redistribute and the collectives of meshes
   std::optional<CallHash> hash = std::nullopt;  // of what is not compared otherwise
+  const RouteCall* leg = nullptr;               // of redistribute: the first moves
   std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
   bool is_list = false;                         // x is a parcel of several tensors
   std::optional<Forward> backward_of = std::nullopt;
@@ -88,6 +89,11 @@ class Agreement {
 // Exchanges the blocks: collective. Throws the same c10::ValueError on every rank when one rank has a
 // problem or when two ranks disagree; the group is usable afterwards.
 Agreement agree(const Call& call, const Group& group);
+
+// The same, of a transport that moves in the meeting (Transport::meet): then makes the moves that `decide`
+// gives.
+void agree_and_move(const Call& call, const Group& group,
+                    const std::function<std::optional<RouteCall>(Agreement)>& decide);
 
 // What the moves of a call are about, once its ranks have agreed. `name` outlives the call.
 Subject moves_of(const char* name, uint64_t number);

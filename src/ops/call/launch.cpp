@@ -86,14 +86,15 @@ at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
   if (is_slice) return own_slice(grad, route);
   const Recording recording(saved.name(), grad, Recording::Pass::backward);
   if (!is_own) agree_on_gradient(saved.forward, grad, saved.group);
-  Launch run{.collective = saved.forward.collective,
+  Launch run{.x = grad,
+             .collective = saved.forward.collective,
              .number = saved.forward.number,
              .pass = Pass::backward,
              .forward = route};
   // Under create_graph every rank records the second gradient, since it is a collective as well.
   run.differentiable = at::GradMode::is_enabled() && (!is_own || grad.requires_grad());
   if (run.differentiable) run.backward = transposed(route);
-  return launch(grad, std::move(run), saved.group).wait();
+  return launch(std::move(run), saved.group).wait();
 }
 
 // A transfer that a thread of the transport makes.
@@ -155,6 +156,59 @@ std::shared_ptr<ParamComms> recorded(const Launch& launch, const at::Tensor& x, 
   });
 }
 
+// A call with its tensors, from the moment at which its route is known.
+class UnderWay {
+ public:
+  UnderWay(Launch launch, const Group& group) : launch_(std::move(launch)), group_(group) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    input_ = materialized(launch_.x);
+    out_ = launch_.out ? *launch_.out : fresh_output(launch_.forward, launch_.x);
+    comms_ = recorded(launch_, input_, out_, group_);
+  }
+
+  // Those that are to be made by whoever does that in place of start(); none for work on a device, which a
+  // rank without a tensor hears of in the meeting.
+  std::optional<RouteCall> moves() const {
+    if (!input_.is_cpu()) return std::nullopt;
+    return RouteCall{&launch_.forward, input_, out_};
+  }
+
+  void start() {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    transfer_ = numbered(group_, [&] {
+      return named(name_of(launch_.collective), [&] { return started(launch_, input_, out_, group_); });
+    });
+  }
+
+  // Once it has been started, or its moves have been made.
+  Async<at::Tensor> result() {
+    if (launch_.progress == Progress::by_itself) comms_.reset();  // its handle may be waited for anywhere
+    if (launch_.out && !out_.is_inference()) out_.unsafeGetTensorImpl()->bump_version();
+    const bool is_forward = launch_.pass == Pass::forward;
+    const Forward forward{.collective = launch_.collective,
+                          .number = is_forward ? launch_.number : next_order(launch_.number)};
+    auto saved = c10::make_intrusive<Saved>(forward, std::move(launch_.backward), group_);
+    return Async<at::Tensor>([x = launch_.x, out = out_, transfer = transfer_, saved, comms = comms_,
+                              differentiable = launch_.differentiable]() mutable {
+      if (transfer) {
+        const at::AutoDispatchBelowADInplaceOrView guard;
+        numbered(saved->group, [&] { named(saved->name(), [&] { transfer->finish(); }); });
+      }
+      comms.reset();
+      // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
+      return differentiable ? with_gradient(x, out.detach(), saved) : out;
+    });
+  }
+
+ private:
+  Launch launch_;
+  const Group& group_;
+  at::Tensor input_;
+  at::Tensor out_;
+  std::shared_ptr<ParamComms> comms_;
+  std::shared_ptr<Transfer> transfer_;
+};
+
 }  // namespace
 
 Route gradient_route(const Route& forward, Grad grad) {
@@ -163,35 +217,21 @@ Route gradient_route(const Route& forward, Grad grad) {
   return grad == Grad::local ? own_part(backward) : backward;
 }
 
-Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group) {
-  std::shared_ptr<Transfer> transfer;
-  std::shared_ptr<ParamComms> comms;
-  at::Tensor out;
-  {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor input = materialized(x);
-    out = launch.out ? *launch.out : fresh_output(launch.forward, x);
-    comms = recorded(launch, input, out, group);
-    transfer = numbered(group, [&] {
-      return named(name_of(launch.collective), [&] { return started(launch, input, out, group); });
-    });
-  }
-  if (launch.progress == Progress::by_itself) comms.reset();  // its handle may be waited for anywhere
-  if (launch.out && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
-  const bool is_forward = launch.pass == Pass::forward;
-  const Forward forward{.collective = launch.collective,
-                        .number = is_forward ? launch.number : next_order(launch.number)};
-  auto saved = c10::make_intrusive<Saved>(forward, std::move(launch.backward), group);
-  return Async<at::Tensor>(
-      [x, out, transfer, saved, comms, differentiable = launch.differentiable]() mutable {
-        {
-          const at::AutoDispatchBelowADInplaceOrView guard;
-          numbered(saved->group, [&] { named(saved->name(), [&] { transfer->finish(); }); });
-        }
-        comms.reset();
-        // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
-        return differentiable ? with_gradient(x, out.detach(), saved) : out;
-      });
+Async<at::Tensor> launch(Launch launch, const Group& group) {
+  UnderWay call(std::move(launch), group);
+  call.start();
+  return call.result();
+}
+
+Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch(Agreement)>& decide,
+                                    const Group& group) {
+  std::optional<UnderWay> under_way;
+  agree_and_move(call, group, [&](Agreement agreement) {
+    under_way.emplace(decide(std::move(agreement)), group);
+    return under_way->moves();
+  });
+  if (!under_way->moves()) under_way->start();
+  return under_way->result();
 }
 
 }  // namespace shardway

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <optional>
 
 #include "ops/call/header.h"
@@ -18,6 +19,7 @@ enum class Progress : uint8_t { by_caller, by_itself };
 enum class Pass : uint8_t { forward, backward };
 
 struct Launch {
+  at::Tensor x = {};
   Collective collective = Collective::all_gather_v;
   uint64_t number = 0;  // of the call, for its gradient to name; see Forward
   Pass pass = Pass::forward;
@@ -35,6 +37,11 @@ Route gradient_route(const Route& forward, Grad grad);
 // Starts the route: collective. The result is a fresh tensor, or `out`; elements on which nothing lands
 // are zero in a fresh one. When differentiable the result has a gradient on every rank, also where this
 // rank's x needs none, since backward is a collective that every rank must run.
-Async<at::Tensor> launch(const at::Tensor& x, Launch launch, const Group& group);
+Async<at::Tensor> launch(Launch launch, const Group& group);
+
+// Agrees with the other ranks and runs the route that `decide` makes of that, in one meeting, of a transport
+// that moves in it: collective.
+Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch(Agreement)>& decide,
+                                    const Group& group);
 
 }  // namespace shardway

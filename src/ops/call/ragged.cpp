@@ -14,16 +14,38 @@ Sizes Settled::sizes_along_dim(const Group& group) const {
   return sizes;
 }
 
+namespace {
+
+Settled settled_by(Agreement agreement) {
+  Settled settled{.agreement = std::move(agreement)};
+  settled.differentiable = settled.agreement->any_requires_grad();
+  settled.known = settled.agreement->known_inputs();
+  return settled;
+}
+
+}  // namespace
+
 Settled settle(const Call& call, const Group& group, bool sizes_known) {
   const char* name = name_of(call.collective);
   if (sizes_known && !named(name, [&] { return checks_every_call(call.x, group); })) {
     if (!call.problem.empty()) raise(name, call.problem, group.rank());
     return {.differentiable = call.requires_grad()};
   }
-  Settled settled{.agreement = agree(call, group)};
-  settled.differentiable = settled.agreement->any_requires_grad();
-  settled.known = settled.agreement->known_inputs();
-  return settled;
+  return settled_by(agree(call, group));
+}
+
+Async<at::Tensor> run_call(const Call& call, const Group& group, bool sizes_known,
+                           const std::function<Launch(Settled&)>& decide) {
+  const auto is_one_meeting = [&] { return group.transport().moves_in_meeting(call.x); };
+  if (named(name_of(call.collective), is_one_meeting)) {
+    const auto decide_here = [&](Agreement agreement) {
+      Settled settled = settled_by(std::move(agreement));
+      return decide(settled);
+    };
+    return launch_in_meeting(call, decide_here, group);
+  }
+  Settled settled = settle(call, group, sizes_known);
+  return launch(decide(settled), group);
 }
 
 void read_out(Call& call, const std::optional<at::Tensor>& out) {

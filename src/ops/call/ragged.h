@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ops/call/header.h"
+#include "ops/call/launch.h"
 #include "shardway/collectives.h"
 
 namespace shardway {
@@ -24,6 +25,10 @@ struct Settled {
 // Exchanges headers when the sizes are not known to all ranks or every call is to be checked; throws
 // c10::ValueError for the call's problem, on every rank when there was an exchange.
 Settled settle(const Call& call, const Group& group, bool sizes_known);
+
+// Agrees with the other ranks as settle does, and starts the route that `decide` then finds: collective.
+Async<at::Tensor> run_call(const Call& call, const Group& group, bool sizes_known,
+                           const std::function<Launch(Settled&)>& decide);
 
 // Checks the caller's `out`, if any, as far as it can be without the sizes.
 void read_out(Call& call, const std::optional<at::Tensor>& out);

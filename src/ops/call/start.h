@@ -62,8 +62,9 @@ Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progr
   });
 }
 
-// A call that goes on without its caller. Where the ranks compare their arguments in a call whose sizes are
-// known, that is left to the transport's thread as well: such a call waits for nobody.
+// A call that goes on without its caller. Where its sizes are known all of it is left to the transport's
+// thread: such a call waits for nobody. Otherwise the ranks hear one another first, and where they move in
+// the same meeting the call is over then.
 template <class Result>
 Async<Result> start_by_itself(const char* name, const at::Tensor& x, const Group& group, bool sizes_known,
                               std::function<Async<Result>(Progress)> start) {

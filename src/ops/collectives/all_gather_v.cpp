@@ -38,23 +38,26 @@ Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& op
   if (parcel != nullptr) mark_as_parcel(call, *parcel);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
 
-  Settled settled = settle(call, group, options.sizes.has_value());
-  if (parcel != nullptr) parcel->number = settled.number();
-  const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
-  const int64_t total = agreed_total(call, sizes);
-  check_out_sizes(call, settled, group, [&](int64_t) { return total; });
-
-  const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
-  Launch run{.collective = Collective::all_gather_v,
-             .number = settled.number(),
-             .forward = all_gather_route(split, group.rank()),
-             .differentiable = settled.differentiable,
-             .out = options.out,
-             .known = std::move(settled.known),
-             .progress = progress};
-  if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
-  if (options.grad == Grad::local) run.differentiable = call.requires_grad();
-  return as_ragged(launch(x, std::move(run), group), sizes);
+  Sizes sizes;
+  auto gathered = run_call(call, group, options.sizes.has_value(), [&](Settled& settled) {
+    if (parcel != nullptr) parcel->number = settled.number();
+    sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
+    const int64_t total = agreed_total(call, sizes);
+    check_out_sizes(call, settled, group, [&](int64_t) { return total; });
+    const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
+    Launch run{.x = x,
+               .collective = Collective::all_gather_v,
+               .number = settled.number(),
+               .forward = all_gather_route(split, group.rank()),
+               .differentiable = settled.differentiable,
+               .out = options.out,
+               .known = std::move(settled.known),
+               .progress = progress};
+    if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
+    if (options.grad == Grad::local) run.differentiable = call.requires_grad();
+    return run;
+  });
+  return as_ragged(std::move(gathered), sizes);
 }
 
 Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& options) {

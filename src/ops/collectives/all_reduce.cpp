@@ -28,17 +28,20 @@ Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& 
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, options.out, group);
 
-  Settled settled = settle(call, group, named("all_reduce", [&] { return skips_exchange(x, group); }));
-  Launch run{.collective = Collective::all_reduce,
-             .number = settled.number(),
-             .forward = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op),
-             .differentiable = settled.differentiable,
-             .out = options.out,
-             .known = std::move(settled.known),
-             .progress = progress};
-  if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
-  if (options.grad == Grad::local) run.differentiable = call.requires_grad();
-  return launch(x, std::move(run), group);
+  const bool is_known = named("all_reduce", [&] { return skips_exchange(x, group); });
+  return run_call(call, group, is_known, [&](Settled& settled) {
+    Launch run{.x = x,
+               .collective = Collective::all_reduce,
+               .number = settled.number(),
+               .forward = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op),
+               .differentiable = settled.differentiable,
+               .out = options.out,
+               .known = std::move(settled.known),
+               .progress = progress};
+    if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
+    if (options.grad == Grad::local) run.differentiable = call.requires_grad();
+    return run;
+  });
 }
 
 Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& options) {

@@ -71,28 +71,32 @@ Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, c
   if (parcel != nullptr) mark_as_parcel(call, *parcel);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
 
-  Settled settled = settle(call, group, options.recv_sizes.has_value());
-  if (parcel != nullptr) parcel->number = settled.number();
-  AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
-  if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
-  const int64_t total = agreed_total(call, sizes.recv);
-  check_out_sizes(call, settled, group, [&](int64_t rank) {
-    if (rank == group.rank()) return total;
-    int64_t received = 0;
-    for (int64_t from = 0; from < group.size(); ++from)
-      received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];
-    return received;
+  Sizes recv_sizes;
+  auto exchanged = run_call(call, group, options.recv_sizes.has_value(), [&](Settled& settled) {
+    if (parcel != nullptr) parcel->number = settled.number();
+    AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
+    if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
+    recv_sizes = sizes.recv;
+    const int64_t total = agreed_total(call, sizes.recv);
+    check_out_sizes(call, settled, group, [&](int64_t rank) {
+      if (rank == group.rank()) return total;
+      int64_t received = 0;
+      for (int64_t from = 0; from < group.size(); ++from)
+        received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];
+      return received;
+    });
+    Launch run{.x = x,
+               .collective = Collective::all_to_all_v,
+               .number = settled.number(),
+               .forward = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank()),
+               .differentiable = settled.differentiable,
+               .out = options.out,
+               .known = std::move(settled.known),
+               .progress = progress};
+    if (run.differentiable) run.backward = transposed(run.forward);
+    return run;
   });
-
-  Launch run{.collective = Collective::all_to_all_v,
-             .number = settled.number(),
-             .forward = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank()),
-             .differentiable = settled.differentiable,
-             .out = options.out,
-             .known = std::move(settled.known),
-             .progress = progress};
-  if (run.differentiable) run.backward = transposed(run.forward);
-  return as_ragged(launch(x, std::move(run), group), sizes.recv);
+  return as_ragged(std::move(exchanged), recv_sizes);
 }
 
 Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,

@@ -27,15 +27,18 @@ Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& o
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, /*out=*/std::nullopt, group);
 
-  Settled settled = settle(call, group, named("broadcast", [&] { return skips_exchange(x, group); }));
-  Launch run{.collective = Collective::broadcast,
-             .number = settled.number(),
-             .forward = broadcast_route(x.sizes().vec(), group.rank(), group.size(), call.root),
-             .differentiable = settled.differentiable,
-             .known = std::move(settled.known),
-             .progress = progress};
-  if (run.differentiable) run.backward = transposed(run.forward);
-  return launch(x, std::move(run), group);
+  const bool is_known = named("broadcast", [&] { return skips_exchange(x, group); });
+  return run_call(call, group, is_known, [&](Settled& settled) {
+    Launch run{.x = x,
+               .collective = Collective::broadcast,
+               .number = settled.number(),
+               .forward = broadcast_route(x.sizes().vec(), group.rank(), group.size(), call.root),
+               .differentiable = settled.differentiable,
+               .known = std::move(settled.known),
+               .progress = progress};
+    if (run.differentiable) run.backward = transposed(run.forward);
+    return run;
+  });
 }
 
 Async<at::Tensor> broadcast_async(const at::Tensor& x, const BroadcastOptions& options) {

@@ -36,18 +36,22 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through_ragged(call, /*out=*/std::nullopt, group);
 
-  Settled settled = settle(call, group, options.sizes.has_value());
-  const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
-  agreed_total(call, sizes);
-  const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
-  Launch run{.collective = Collective::gather_v,
-             .number = settled.number(),
-             .forward = gather_route(split, group.rank(), call.root),
-             .differentiable = settled.differentiable,
-             .known = std::move(settled.known),
-             .progress = progress};
-  if (run.differentiable) run.backward = transposed(run.forward);
-  return as_ragged(launch(x, std::move(run), group), sizes);
+  Sizes sizes;
+  auto gathered = run_call(call, group, options.sizes.has_value(), [&](Settled& settled) {
+    sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
+    agreed_total(call, sizes);
+    const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = sizes};
+    Launch run{.x = x,
+               .collective = Collective::gather_v,
+               .number = settled.number(),
+               .forward = gather_route(split, group.rank(), call.root),
+               .differentiable = settled.differentiable,
+               .known = std::move(settled.known),
+               .progress = progress};
+    if (run.differentiable) run.backward = transposed(run.forward);
+    return run;
+  });
+  return as_ragged(std::move(gathered), sizes);
 }
 
 Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options) {

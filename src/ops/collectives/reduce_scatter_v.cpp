@@ -30,19 +30,21 @@ Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatte
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, options.out, group);
 
-  Settled settled = settle(call, group, options.sizes.has_value());
-  check_out_sizes(call, settled, group, [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
-
-  const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
-  Launch run{.collective = Collective::reduce_scatter_v,
-             .number = settled.number(),
-             .forward = reduce_scatter_route(split, group.rank(), options.op),
-             .differentiable = settled.differentiable,
-             .out = options.out,
-             .known = std::move(settled.known),
-             .progress = progress};
-  if (run.differentiable) run.backward = transposed(run.forward);
-  return launch(x, std::move(run), group);
+  return run_call(call, group, options.sizes.has_value(), [&](Settled& settled) {
+    check_out_sizes(call, settled, group,
+                    [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
+    const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
+    Launch run{.x = x,
+               .collective = Collective::reduce_scatter_v,
+               .number = settled.number(),
+               .forward = reduce_scatter_route(split, group.rank(), options.op),
+               .differentiable = settled.differentiable,
+               .out = options.out,
+               .known = std::move(settled.known),
+               .progress = progress};
+    if (run.differentiable) run.backward = transposed(run.forward);
+    return run;
+  });
 }
 
 Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {

@@ -55,19 +55,21 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, /*out=*/std::nullopt, group);
 
-  Settled settled = settle(call, group, /*sizes_known=*/false);
-  const Agreement& told = *settled.agreement;
-  const Split split{
-      .shape = told.shape_on(call.root), .dim = told.dim_on(call.root), .sizes = told.send_sizes(call.root)};
-  Launch run{.collective = Collective::scatter_v,
-             .number = settled.number(),
-             .forward = scatter_route(split, group.rank(), call.root),
-             .differentiable = settled.differentiable,
-             .known = std::move(settled.known),
-             .progress = progress};
-  if (run.differentiable) run.backward = transposed(run.forward);
-  const at::Tensor input = input_of(call, x, told, run.forward);
-  return launch(input, std::move(run), group);
+  return run_call(call, group, /*sizes_known=*/false, [&](Settled& settled) {
+    const Agreement& told = *settled.agreement;
+    const Split split{.shape = told.shape_on(call.root),
+                      .dim = told.dim_on(call.root),
+                      .sizes = told.send_sizes(call.root)};
+    Launch run{.collective = Collective::scatter_v,
+               .number = settled.number(),
+               .forward = scatter_route(split, group.rank(), call.root),
+               .differentiable = settled.differentiable,
+               .known = std::move(settled.known),
+               .progress = progress};
+    if (run.differentiable) run.backward = transposed(run.forward);
+    run.x = input_of(call, x, told, run.forward);
+    return run;
+  });
 }
 
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {

@@ -55,7 +55,10 @@ at::Tensor run_backward(const at::Tensor& grad, const Adjoint& adjoint) {
                             return gradient_words("redistribute", number, grad.sizes());
                           }};
     const at::Tensor landed = numbered(group, [&] {
-      return named("redistribute", [&] { return walk(way, materialized(grad), {}, group, subject); });
+      return named("redistribute", [&] {
+        Walker walker(way, materialized(grad));
+        return walk(walker, {}, group, subject);
+      });
     });
     return adjoint.divisor == 1 ? landed : landed / adjoint.divisor;
   }();

@@ -66,7 +66,8 @@ void fill(const at::Tensor& target, const at::Tensor& flat, Launch run, const Gr
   const bool is_plain = target.is_contiguous() && !target.is_conj() && !target.is_neg();
   const at::Tensor landing = is_plain ? target.view({-1}) : at::empty({target.numel()}, target.options());
   run.out = landing;
-  launch(flat, std::move(run), group).wait();
+  run.x = flat;
+  launch(std::move(run), group).wait();
   if (!is_plain) target.copy_(landing.view(target.sizes()));
 }
 

@@ -37,6 +37,13 @@ bool is_local(const MeshTensor& tensor, const Request& request) {
   return !communicates(*request.way) && tensor.layout().mesh().size() == group.size();
 }
 
+Known known_by(const Agreement& agreement) {
+  return {.any_requires_grad = agreement.any_requires_grad(),
+          .inputs = agreement.known_inputs(),
+          .device = agreement.device().value_or(c10::DeviceType::CPU),
+          .number = agreement.number()};
+}
+
 // Compares with the other ranks: collective. Where nothing is to be communicated, or nothing to be heard,
 // that is left out unless it costs next to nothing or is asked for. Throws c10::ValueError for a problem of
 // any rank that is heard of.
@@ -47,31 +54,69 @@ Known settle(const Call& call, const Request& request, const MeshTensor& tensor)
     if (!call.problem.empty()) raise("redistribute", call.problem, tensor.rank());
     return {.any_requires_grad = call.requires_grad()};
   }
-  const Agreement agreement = agree(call, group);
-  return {.any_requires_grad = agreement.any_requires_grad(),
-          .inputs = agreement.known_inputs(),
-          .device = agreement.device().value_or(c10::DeviceType::CPU),
-          .number = agreement.number()};
+  return known_by(agree(call, group));
 }
 
-MeshTensor moved(const MeshTensor& tensor, const Request& request, const Known& known,
-                 const RedistributeOptions& options) {
-  if (request.keeps_layout) return tensor;
-  const Way& way = *request.way;
-  const at::Tensor x = input_of(tensor, way, known.device);
-  const auto adjoint = known.any_requires_grad ? adjoint_of(tensor, request, options, known.number) : nullptr;
-  at::Tensor out = [&] {
+// One call, once its ranks have agreed.
+class Redistribution {
+ public:
+  Redistribution(const MeshTensor& tensor, const Request& request, const RedistributeOptions& options)
+      : tensor_(tensor), request_(request), options_(options) {}
+
+  // The first moves, before anybody is heard; null where there are none.
+  const RouteCall* prepare() {
+    if (request_.keeps_layout) return nullptr;
+    begin(c10::DeviceType::CPU);
+    first_ = walker_->next_leg();
+    return first_ ? &*first_ : nullptr;
+  }
+
+  // Those of prepare(), unless the tensors are on a device.
+  std::optional<RouteCall> agree(Known known) {
+    known_ = std::move(known);
+    if (request_.keeps_layout) return std::nullopt;
+    if (known_.any_requires_grad) adjoint_ = adjoint_of(tensor_, request_, options_, known_.number);
+    if (known_.device == c10::DeviceType::CPU) return first_;
+    first_.reset();
+    walker_.reset();
+    return std::nullopt;
+  }
+
+  // All that is left to be done.
+  MeshTensor finish() {
+    if (request_.keeps_layout) return tensor_;
+    const Way& way = *request_.way;
+    at::Tensor out = [&] {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      if (!walker_) begin(known_.device);
+      return numbered(tensor_.group(), [&] { return named("redistribute", [&] { return walked(); }); });
+    }();
+    if (way.stages.empty()) out = out.clone();
+    if (adjoint_) out = with_adjoint(x_, out, adjoint_);
+    return result_of(tensor_, way, out);
+  }
+
+ private:
+  void begin(c10::DeviceType device) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const Subject subject = moves_of("redistribute", known.number);
-    return numbered(tensor.group(), [&] {
-      return named("redistribute",
-                   [&] { return walk(way, materialized(x), known.inputs, tensor.group(), subject); });
-    });
-  }();
-  if (way.stages.empty()) out = out.clone();
-  if (adjoint) out = with_adjoint(x, out, adjoint);
-  return result_of(tensor, way, out);
-}
+    x_ = input_of(tensor_, *request_.way, device);
+    walker_.emplace(*request_.way, materialized(x_));
+  }
+
+  at::Tensor walked() {
+    const Subject subject = moves_of("redistribute", known_.number);
+    return walk(*walker_, first_ ? KnownInputs{} : known_.inputs, tensor_.group(), subject);
+  }
+
+  const MeshTensor& tensor_;
+  const Request& request_;
+  const RedistributeOptions& options_;
+  at::Tensor x_;
+  std::optional<Walker> walker_;
+  std::optional<RouteCall> first_;
+  Known known_;
+  std::shared_ptr<const Adjoint> adjoint_;
+};
 
 MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
                const RedistributeOptions& options) {
@@ -91,7 +136,14 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   Call call{.collective = Collective::redistribute, .problem = problem};
   if (problem.empty()) call = call_of(tensor, *to, request);
   call.words = [&] { return words_of(tensor.layout(), *to, request, *tensor.place()); };
-  return moved(tensor, request, settle(call, request, tensor), options);
+  Redistribution moves(tensor, request, options);
+  if (named("redistribute", [&] { return group.transport().moves_in_meeting(tensor.local()); })) {
+    if (problem.empty()) call.leg = moves.prepare();
+    agree_and_move(call, group, [&](const Agreement& agreement) { return moves.agree(known_by(agreement)); });
+  } else {
+    moves.agree(settle(call, request, tensor));
+  }
+  return moves.finish();
 }
 
 // Whether a posted call can serve: work on a device makes its way by itself, on the caller's stream.

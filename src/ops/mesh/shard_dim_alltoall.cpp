@@ -90,9 +90,11 @@ at::Tensor moved(const at::Tensor& input, const Request& request, const Agreemen
     check_backward(request, group);
     run.backward = transposed(run.forward);
   }
-  if (input.defined()) return launch(input, std::move(run), group).wait();
+  run.x = input;
+  if (input.defined()) return launch(std::move(run), group).wait();
   const auto device = agreement.device().value_or(c10::DeviceType::CPU);
-  launch(at::empty({0}, at::device(device)), std::move(run), group).wait();
+  run.x = at::empty({0}, at::device(device));
+  launch(std::move(run), group).wait();
   return {};
 }
 

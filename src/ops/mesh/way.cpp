@@ -137,13 +137,12 @@ void Walker::finish_stage() {
   ++stage_;
 }
 
-at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group,
-                const Subject& subject) {
+at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, const Subject& subject) {
   const KnownInputs nothing;
-  Walker walker(way, x);
+  const KnownInputs* here = &known;
   while (const auto leg = walker.next_leg()) {
-    const bool is_first = leg->route == &way.stages.front().route;
-    group.transport().start(*leg->route, leg->x, leg->out, is_first ? known : nothing, subject)->finish();
+    group.transport().start(*leg->route, leg->x, leg->out, *here, subject)->finish();
+    here = &nothing;
   }
   return walker.held();
 }

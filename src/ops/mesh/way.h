@@ -58,10 +58,8 @@ class Walker {
   bool is_collected_ = false;
 };
 
-// What this rank holds after the last step: collective. `x` itself where there is no step. `known` are the
-// inputs of the first step.
-at::Tensor walk(const Way& way, const at::Tensor& x, const KnownInputs& known, const Group& group,
-                const Subject& subject);
+// What this rank holds after the last step: collective. `known` are the inputs of the next exchange.
+at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, const Subject& subject);
 
 // This rank's shape before the first step; of a rank outside the mesh without elements.
 std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place);

@@ -76,6 +76,7 @@ struct alignas(64) Header {
                  // first byte would lie among the payloads if that were sent
   int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
   int64_t note_bytes;
+  int64_t note_base;  // among the payloads
 };
 
 // The lists, and how long they are: shape, strides in bytes, the first push to each rank (and past the last),

@@ -308,8 +308,7 @@ void Execution::reduce_piece() {
 }
 
 void Execution::finish() {
-  const int64_t own_bytes = path_ == Path::packed ? volume(part_.input.shape) * part_.element_bytes : 0;
-  hand_back_payload(desk_, number_, own_bytes);
+  hand_back_payload(desk_, number_);
   bool reads_directly = false;
   for (const Pull& pull : part_.pulls)
     reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&

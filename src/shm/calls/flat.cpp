@@ -97,9 +97,9 @@ int64_t FlatCall::pack() {
     begin = std::min(begin, send.begin);
     end = std::max(end, send.begin + send.bytes);
   }
-  packed_bytes_ = end - begin;
-  const int64_t offset = desk_.place_payload(number_, packed_bytes_);
-  copy_bytes(desk_.own_payload(number_, offset), flat_.input + begin, packed_bytes_);
+  const int64_t bytes = end - begin;
+  const int64_t offset = desk_.place_payload(number_, bytes);
+  copy_bytes(desk_.own_payload(number_, offset), flat_.input + begin, bytes);
   return offset - begin;
 }
 
@@ -152,7 +152,7 @@ void FlatCall::reduce() const {
 }
 
 void FlatCall::leave() {
-  hand_back_payload(desk_, number_, packed_bytes_);
+  hand_back_payload(desk_, number_);
   if (reads_in_place_) say_read(waiting_, number_);
   if (path_ != Path::arena) return;
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {

@@ -63,7 +63,6 @@ class FlatCall {
   const Flat& flat_;
   Path path_ = Path::none;
   bool reads_in_place_ = false;
-  int64_t packed_bytes_ = 0;
   Few<const std::byte*> sources_;  // by rank; null for nothing
 };
 

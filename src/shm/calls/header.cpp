@@ -32,8 +32,24 @@ Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
   return has_runs(part, desk.ways.address_from_bytes) ? Path::address : Path::staged;
 }
 
-int64_t base_of(Path path, Desk& desk, uint64_t number, const Input& input, int64_t packed_bytes) {
-  if (path == Path::packed) return desk.place_payload(number, packed_bytes);
+// Where a rank's payload of a call lies: its packed input, if any, and from the next line on its note.
+struct Payload {
+  int64_t packed_bytes = 0;
+  int64_t note_bytes = 0;
+
+  int64_t note_offset() const { return (packed_bytes + 63) / 64 * 64; }
+  int64_t bytes() const { return note_bytes > 0 ? note_offset() + note_bytes : packed_bytes; }
+};
+
+// Of a header that may say anything: no more than there is room for.
+Payload payload_of(const Header& header) {
+  const int64_t packed_bytes = header.path == Path::packed ? header.span_bytes : 0;
+  return {.packed_bytes = std::clamp<int64_t>(packed_bytes, 0, kInlineBytes),
+          .note_bytes = std::clamp<int64_t>(header.note_bytes, 0, kNoteBytes)};
+}
+
+int64_t base_of(Path path, const Desk& desk, const Input& input, int64_t payload) {
+  if (path == Path::packed) return payload;
   if (path == Path::arena) return desk.arena->offset_of(input.data);
   return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
 }
@@ -88,18 +104,22 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   return true;
 }
 
-Path publish(Desk& desk, uint64_t number, const Part& part) {
+Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std::byte> note) {
   Waiting& waiting = *desk.waiting;
   const Board& board = waiting.own();
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
   const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
   const Path path = path_for(desk, part, bytes_in_memory);
-  const int64_t base = base_of(path, desk, number, input, packed_bytes);
   const bool is_packed = path == Path::packed;
+  const Payload payload{.packed_bytes = is_packed ? packed_bytes : 0,
+                        .note_bytes = static_cast<int64_t>(note.size())};
+  const int64_t place = payload.bytes() > 0 ? desk.place_payload(number, payload.bytes()) : 0;
   const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed)
-    pack_box(desk.own_payload(number, base), input.data, input.strides, input.shape, part.element_bytes);
+    pack_box(desk.own_payload(number, place), input.data, input.strides, input.shape, part.element_bytes);
+  if (!note.empty())
+    copy_bytes(desk.own_payload(number, place + payload.note_offset()), note.data(), payload.note_bytes);
   // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number);
   header.path = path;
@@ -107,28 +127,16 @@ Path publish(Desk& desk, uint64_t number, const Part& part) {
   header.for_all = path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
-  header.base = base;
+  header.base = base_of(path, desk, input, place);
   header.span_bytes = is_packed ? packed_bytes : bytes_in_memory;
-  header.note_bytes = 0;
+  header.note_bytes = payload.note_bytes;
+  header.note_base = place + payload.note_offset();
   const Lists lists = board.lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
   std::copy(strides.begin(), strides.end(), lists.strides());
   if (header.is_listed != 0) list_pushes(lists, part, strides, waiting.size());
   enter(desk, number);
   return path;
-}
-
-void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note) {
-  const auto bytes = static_cast<int64_t>(note.size());
-  const int64_t base = desk.place_payload(number, bytes);
-  copy_bytes(desk.own_payload(number, base), note.data(), bytes);
-  Header& header = desk.waiting->own().header(number);
-  header.path = Path::none;
-  header.dims = 0;
-  header.is_listed = 0;
-  header.note_bytes = bytes;
-  header.base = base;
-  enter(desk, number);
 }
 
 void meet(Waiting& waiting, uint64_t number) {
@@ -155,13 +163,13 @@ Sight sight_of(const Desk& desk, uint64_t number, int64_t peer) {
           .arena = waiting.peer(peer).arena()};
 }
 
-void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes) {
+void hand_back_payload(const Desk& desk, uint64_t number) {
   if (!desk.ways.swaps || !desk.ways.hands_back) return;
-  const int64_t peer = 1 - desk.waiting->rank();
-  const Header& header = desk.waiting->board(peer).header(number);
-  const int64_t bytes = std::min(header.span_bytes, kInlineBytes);
-  if (header.path != Path::packed || bytes <= own_bytes) return;
-  hand_back(desk.payload_board(peer, number).payload(own_bytes), bytes - own_bytes);
+  const Waiting& waiting = *desk.waiting;
+  const int64_t peer = 1 - waiting.rank();
+  const int64_t own = payload_of(waiting.own().header(number)).bytes();
+  const int64_t theirs = payload_of(copied(waiting.board(peer).header(number))).bytes();
+  if (theirs > own) hand_back(desk.payload_board(peer, number).payload(own), theirs - own);
 }
 
 void say_read(Waiting& waiting, uint64_t number) {

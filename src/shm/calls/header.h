@@ -16,11 +16,9 @@ namespace shardway::shm {
 std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
                                 int64_t bytes_in_memory);
 
-// Puts the header for this collective up, and what rides with it. Gives the path that the others will take.
-Path publish(Desk& desk, uint64_t number, const Part& part);
-
-// Puts up a header with a note and no input.
-void publish_note(Desk& desk, uint64_t number, std::span<const std::byte> note);
+// Puts the header for this collective up, and what rides with it: a note, and a small input. Of the part,
+// what others take of this rank is read. Gives the path that they will take.
+Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std::byte> note = {});
 
 // The header is written: it counts from now on.
 void enter(Desk& desk, uint64_t number);
@@ -36,7 +34,7 @@ Sight sight_of(const Desk& desk, uint64_t number, int64_t peer);
 
 // Hands back what this rank has read of the other's payload, where two ranks swap. As much of it as this rank
 // sent itself, it will write itself, if the next call is alike.
-void hand_back_payload(const Desk& desk, uint64_t number, int64_t own_bytes);
+void hand_back_payload(const Desk& desk, uint64_t number);
 
 // This rank has read what it needed of its peers' tensors, and waits until a peer has.
 void say_read(Waiting& waiting, uint64_t number);

@@ -20,8 +20,8 @@ std::optional<int64_t> sum_of(int64_t a, int64_t b) {
   return sum;
 }
 
-const std::byte* in_payloads(const Sight& sight, const Header& header, int64_t begin, int64_t bytes) {
-  const auto offset = sum_of(header.base, begin);
+const std::byte* in_payloads(const Sight& sight, int64_t base, int64_t begin, int64_t bytes) {
+  const auto offset = sum_of(base, begin);
   return offset && sight.payloads.holds_payload(*offset, bytes) ? sight.payloads.payload(*offset) : nullptr;
 }
 
@@ -106,7 +106,7 @@ Source locate(const Sight& sight, const Said& said, const Pull& pull, int64_t in
   if (header.path == Path::address)
     return {.address = static_cast<uint64_t>(header.base) + static_cast<uint64_t>(begin)};
   const std::byte* data = header.path == Path::arena ? in_arena(sight, header, begin)
-                                                     : in_payloads(sight, header, begin, end - begin);
+                                                     : in_payloads(sight, header.base, begin, end - begin);
   if (data == nullptr) refuse(pull.peer, "has its input outside its memory");
   return {.data = data, .strides = said.strides};
 }
@@ -123,14 +123,14 @@ const std::byte* find_run(const Sight& sight, const Header& header, const Run& r
       !lies_within(header.span_bytes, begin, run.bytes))
     return nullptr;
   if (run.input_bytes != kUnknown && header.span_bytes != run.input_bytes) return nullptr;
-  if (header.path == Path::packed) return in_payloads(sight, header, begin, run.bytes);
+  if (header.path == Path::packed) return in_payloads(sight, header.base, begin, run.bytes);
   return header.path == Path::arena ? in_arena(sight, header, begin) : nullptr;
 }
 
 const std::byte* find_input(const Sight& sight, const Header& header) {
   const std::byte* found = nullptr;
   if (header.path == Path::staged) return nullptr;
-  if (header.path == Path::packed) found = in_payloads(sight, header, 0, header.span_bytes);
+  if (header.path == Path::packed) found = in_payloads(sight, header.base, 0, header.span_bytes);
   if (header.path == Path::arena) found = in_arena(sight, header, 0);
   if (found == nullptr) refuse(sight.peer, "has an invalid header");
   return found;
@@ -138,7 +138,7 @@ const std::byte* find_input(const Sight& sight, const Header& header) {
 
 std::span<const std::byte> find_note(const Sight& sight, const Header& header, int64_t most_bytes) {
   const int64_t bytes = header.note_bytes;
-  const std::byte* note = bytes > most_bytes ? nullptr : in_payloads(sight, header, 0, bytes);
+  const std::byte* note = bytes > most_bytes ? nullptr : in_payloads(sight, header.note_base, 0, bytes);
   if (note == nullptr) refuse(sight.peer, "sends a note of " + std::to_string(bytes) + " bytes");
   return {note, static_cast<size_t>(bytes)};
 }

@@ -83,7 +83,8 @@ void Group::tell_apart(const Subject& subject) {
   std::string mine = subject.words ? subject.words() : "a call of the group's own";
   mine.resize(std::min<size_t>(mine.size(), kWordsBytes - 1));
   std::vector<char> rows(static_cast<size_t>(size() * kWordsBytes));  // zeros end the words
-  gather_notes(std::as_bytes(std::span(mine)), reinterpret_cast<std::byte*>(rows.data()), kWordsBytes,
+  gather_notes(std::as_bytes(std::span(mine)),
+               {.data = reinterpret_cast<std::byte*>(rows.data()), .row_bytes = kWordsBytes},
                {.mark = kTelling});
   size_t other = 1;
   while (other + 1 < marks.size() && marks[other] == marks[0]) ++other;
@@ -94,33 +95,45 @@ void Group::tell_apart(const Subject& subject) {
   throw Disagreement("ranks called different collectives: " + words_of(0) + ", " + words_of(other));
 }
 
-void Group::gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes,
-                         const Subject& subject, int64_t* lengths) {
-  const auto own_bytes = static_cast<int64_t>(mine.size());
-  if (own_bytes > kNoteBytes || own_bytes > row_bytes)
+void Group::converse(std::span<const std::byte> note, const Part& shown, const Rows& rows,
+                     const Decide& decide, const Subject& subject) {
+  const auto own_bytes = static_cast<int64_t>(note.size());
+  if (own_bytes > kNoteBytes || own_bytes > rows.row_bytes)
     throw std::invalid_argument("a note of " + std::to_string(own_bytes) + " bytes is too long");
   const uint64_t number = next_number(subject);
-  Waiting& waiting = *desk_.waiting;
+  const Part* part = nullptr;
+  std::optional<int64_t> heavy;
   guarded(subject, [&] {
-    publish_note(desk_, number, mine);
-    copy_bytes(rows + rank() * row_bytes, mine.data(), own_bytes);
-    if (lengths != nullptr) lengths[rank()] = own_bytes;
-    meet(waiting, number);
+    const Path path = publish(desk_, number, shown, note);
+    const auto hear_note = [&](int64_t peer, std::span<const std::byte> told) {
+      const auto bytes = static_cast<int64_t>(told.size());
+      copy_bytes(rows.data + peer * rows.row_bytes, told.data(), bytes);
+      if (rows.lengths != nullptr) rows.lengths[peer] = bytes;
+    };
+    hear_note(rank(), note);
+    meet(*desk_.waiting, number);
     for (int64_t peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
       const Sight sight = sight_of(desk_, number, peer);
-      const auto note = find_note(sight, hear(sight).header, row_bytes);
-      copy_bytes(rows + peer * row_bytes, note.data(), static_cast<int64_t>(note.size()));
-      if (lengths != nullptr) lengths[peer] = static_cast<int64_t>(note.size());
+      hear_note(peer, find_note(sight, hear(sight).header, rows.row_bytes));
     }
+    if (decide) part = decide();
+    if (part == nullptr) return;
+    heavy = heavy_rank(*part, size());
+    if (!heavy) Execution(desk_, number, *part).finish_published(path);
   });
+  if (heavy) run_shared(*part, *heavy, subject);
+}
+
+void Group::gather_notes(std::span<const std::byte> mine, const Rows& rows, const Subject& subject) {
+  converse(mine, {}, rows, {}, subject);
 }
 
 void Group::barrier() {
   const Subject subject{.mark = kBarrier, .words = [] { return std::string("a barrier"); }};
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
-    publish_note(desk_, number, {});
+    publish(desk_, number, {});
     meet(*desk_.waiting, number);
   });
 }

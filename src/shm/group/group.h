@@ -41,6 +41,14 @@ struct Joined {
   std::string why_not = {};
 };
 
+// Where the notes of all ranks go, each to the beginning of its row. Notes may differ in length, up to
+// kNoteBytes and to `row_bytes`, which is the same on all ranks.
+struct Rows {
+  std::byte* data = nullptr;
+  int64_t row_bytes = 0;
+  int64_t* lengths = nullptr;  // if given: has room for each
+};
+
 // Calls are collective unless said otherwise, made by one thread at a time, in the same order on every
 // rank. They throw PeerLost for a peer that is gone; then every later call does. Where the ranks' calls have
 // different subjects, all throw the same Disagreement. In a child of fork they throw WrongProcess.
@@ -70,10 +78,15 @@ class Group {
   std::chrono::milliseconds timeout() const { return desk_.waiting->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) { desk_.waiting->set_timeout(timeout); }
 
-  // Every rank's note at the beginning of a row of `rows`. Notes may differ in length, up to kNoteBytes and
-  // to `row_bytes`, which is the same on all ranks; `lengths`, if given, has room for each.
-  void gather_notes(std::span<const std::byte> mine, std::byte* rows, int64_t row_bytes,
-                    const Subject& subject = {}, int64_t* lengths = nullptr);
+  // Says a note and shows what others may take of this rank (of `shown`, its input and its pushes), hears
+  // every rank's note, and runs the part that `decide` then makes of them, which has the same input and
+  // pushes. Where it gives none, on every rank, nothing moves.
+  using Decide = std::function<const Part*()>;
+  void converse(std::span<const std::byte> note, const Part& shown, const Rows& rows, const Decide& decide,
+                const Subject& subject);
+
+  // Every rank's note.
+  void gather_notes(std::span<const std::byte> mine, const Rows& rows, const Subject& subject = {});
 
   // Returns once all ranks have come.
   void barrier();

@@ -55,6 +55,27 @@ struct Blocks {
   uint64_t number = 0;                      // of the exchange among the group's calls, the same on every rank
 };
 
+// The moves of a route from `x` into `out`, which have its shapes and are on one device.
+struct RouteCall {
+  const Route* route = nullptr;
+  at::Tensor x = {};
+  at::Tensor out = {};
+};
+
+// What a rank brings to a meeting: its block (1-d bytes on the CPU), up to `row_bytes`, which is the same on
+// all ranks, and of its tensor the boxes that others will take, so far as it knows them before it has heard
+// anybody.
+struct Opening {
+  at::Tensor block = {};
+  int64_t row_bytes = 0;
+  at::Tensor x = {};
+  Moves pushes = {};
+};
+
+// The moves that follow from what all ranks said, if any do. What it throws as a c10::ValueError it throws on
+// every rank.
+using Decide = std::function<std::optional<RouteCall>(Blocks)>;
+
 // All calls are collective unless said otherwise, made by one thread at a time, in the same order on
 // every rank. A peer's death or a timeout is a c10::DistBackendError that names the peer.
 class Transport {
@@ -94,6 +115,14 @@ class Transport {
   // Local, the same on every rank: each combines all inputs in one pass, of whatever size, rather than a
   // share that the others then collect.
   virtual bool combines_whole() { return false; }
+
+  // Local, the same on every rank: a call of such a tensor is one meeting. `x` is undefined where a rank has
+  // none to show.
+  virtual bool moves_in_meeting(const at::Tensor& /*x*/) { return false; }
+
+  // Exchanges the blocks, and makes the moves that follow from them, from what the ranks have brought. Only
+  // where moves_in_meeting.
+  virtual void meet(const Opening& opening, const Subject& subject, const Decide& decide);
 
   // Every rank's block of bytes (1-d, on the CPU). Blocks may differ in length, up to `row_bytes`, which is
   // the same on all ranks.

@@ -43,6 +43,10 @@ std::unique_ptr<Posted> Transport::post(std::function<void()>) {
   TORCH_INTERNAL_ASSERT(false, "a call was posted to a transport without a thread");
 }
 
+void Transport::meet(const Opening& /*opening*/, const Subject& /*subject*/, const Decide& /*decide*/) {
+  TORCH_INTERNAL_ASSERT(false, "a transport that does not move in meetings was asked to");
+}
+
 Group::Group() {
   std::vector<std::shared_ptr<Transport>> worlds = joined_worlds();
   if (worlds.size() == 1) {

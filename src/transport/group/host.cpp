@@ -206,6 +206,15 @@ class HostTransport : public Transport {
 
   bool combines_whole() override { return of_cpu().combines_whole(); }
 
+  bool moves_in_meeting(const at::Tensor& x) override {
+    const bool is_engines = x.defined() && is_for_engine(x);
+    return !is_engines && of_cpu().moves_in_meeting(x);
+  }
+
+  void meet(const Opening& opening, const Subject& subject, const Decide& decide) override {
+    of_cpu().meet(opening, subject, decide);
+  }
+
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     Transport& used = of_cpu();
     const bool is_dry = &used == c10d_.get() && is_fake(*group_);

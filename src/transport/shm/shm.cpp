@@ -38,6 +38,12 @@ class ShmTransport : public Transport {
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_->post(std::move(call)); }
 
+  bool moves_in_meeting(const at::Tensor& /*x*/) override { return true; }
+
+  void meet(const Opening& opening, const Subject& subject, const Decide& decide) override {
+    engine_->meet(opening, subject, decide);
+  }
+
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     return engine_->all_gather_block(mine, row_bytes, subject);
   }

@@ -36,6 +36,22 @@ void run_all_reduce(shm::Group& group, const Route& route, const at::Tensor& x, 
   if (!landed.is_same(out)) out.copy_(landed);
 }
 
+// Which has ways of its own (shm/calls/all_reduce.h).
+bool is_large_all_reduce(const RouteCall& moves) {
+  return moves.route->pattern == Pattern::all_reduce &&
+         static_cast<int64_t>(moves.x.nbytes()) > ShmEngine::slot_bytes();
+}
+
+std::span<const std::byte> note_in(const at::Tensor& block) {
+  return {static_cast<const std::byte*>(block.const_data_ptr()), static_cast<size_t>(block.numel())};
+}
+
+shm::Rows rows_in(Blocks& blocks) {
+  return {.data = static_cast<std::byte*>(blocks.rows.mutable_data_ptr()),
+          .row_bytes = blocks.rows.size(1),
+          .lengths = blocks.bytes.data()};
+}
+
 }  // namespace
 
 ShmEngine::ShmEngine(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
@@ -52,18 +68,46 @@ at::Tensor ShmEngine::fresh_rows(int64_t row_bytes) {
   return rows_;
 }
 
+Blocks ShmEngine::fresh_blocks(int64_t row_bytes) {
+  Blocks blocks{.rows = fresh_rows(row_bytes)};
+  blocks.bytes.resize(static_cast<size_t>(group_->size()));
+  return blocks;
+}
+
 Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) {
   Blocks blocks;
-  blocks.bytes.resize(static_cast<size_t>(group_->size()));
-  const std::span note(static_cast<const std::byte*>(mine.const_data_ptr()),
-                       static_cast<size_t>(mine.numel()));
   in_turn([&](shm::Group& group) {
-    blocks.rows = fresh_rows(row_bytes);
-    group.gather_notes(note, static_cast<std::byte*>(blocks.rows.mutable_data_ptr()), row_bytes, subject,
-                       blocks.bytes.data());
+    blocks = fresh_blocks(row_bytes);
+    group.gather_notes(note_in(mine), rows_in(blocks), subject);
     blocks.number = group.calls();
   });
   return blocks;
+}
+
+void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decide& decide) {
+  in_turn([&](shm::Group& group) {
+    Blocks blocks = fresh_blocks(opening.row_bytes);
+    const shm::Rows rows = rows_in(blocks);
+    const ShmPart shown(opening.x, opening.pushes);
+    std::optional<RouteCall> moves;
+    std::optional<ShmPart> part;
+    std::exception_ptr verdict;
+    const auto decide_here = [&]() -> const shm::Part* {
+      blocks.number = group.calls();
+      try {
+        moves = decide(std::move(blocks));
+      } catch (const c10::ValueError&) {  // the same on every rank: none of them moves anything
+        verdict = std::current_exception();
+      }
+      if (!moves || is_large_all_reduce(*moves)) return nullptr;
+      part.emplace(*moves->route, moves->x, moves->out, KnownInputs{});
+      return &part->part();
+    };
+    group.converse(note_in(opening.block), shown.part(), rows, decide_here, subject);
+    if (verdict) std::rethrow_exception(verdict);
+    if (moves && is_large_all_reduce(*moves))
+      run_all_reduce(group, *moves->route, moves->x, moves->out, subject);
+  });
 }
 
 void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,

@@ -24,6 +24,7 @@ class ShmEngine {
   static int64_t slot_bytes();
 
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject);
+  void meet(const Opening& opening, const Subject& subject, const Decide& decide);
   void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,
            const Subject& subject);
 
@@ -41,6 +42,7 @@ class ShmEngine {
   shm::Group& group() const { return *group_; }
 
  private:
+  Blocks fresh_blocks(int64_t row_bytes);
   at::Tensor fresh_rows(int64_t row_bytes);
 
   std::shared_ptr<shm::Group> group_;

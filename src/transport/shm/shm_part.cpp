@@ -100,6 +100,13 @@ ShmPart::ShmPart(const at::Tensor& x, const at::Tensor& out) {
   part_.output_strides = byte_strides(out);
 }
 
+ShmPart::ShmPart(const at::Tensor& x, const Moves& pushes) {
+  if (!x.defined()) return;
+  part_.element_bytes = static_cast<int64_t>(x.itemsize());
+  part_.input = input_of(x);
+  add_pushes(pushes);
+}
+
 ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
                  std::span<const std::byte* const> arrived)
     : ShmPart(x, out) {
@@ -126,16 +133,18 @@ ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
     if (rank == route.rank) here_[r] = part_.input;
   }
   add_pulls(route);
-  if (!is_known(known, route.rank)) {  // else its input is on every rank already
-    for (const Move& push : route.pushes)
-      part_.pushes.push_back({.peer = push.peer, .from = push.mine.offset, .extent = push.mine.extent});
-  }
+  if (!is_known(known, route.rank)) add_pushes(route.pushes);  // else its input is on every rank already
   if (only_copies(route)) return;
   add_landings(route, x.scalar_type());
   // A rank without rows has no landing, but takes its share like the others.
   if (route.pattern != Pattern::reduce_scatter || route.size == 1) return;
   part_.is_reduce_scatter = true;
   part_.combine = combination(route, x.scalar_type());
+}
+
+void ShmPart::add_pushes(const Moves& pushes) {
+  for (const Move& push : pushes)
+    part_.pushes.push_back({.peer = push.peer, .from = push.mine.offset, .extent = push.mine.extent});
 }
 
 void ShmPart::add_pulls(const Route& route) {

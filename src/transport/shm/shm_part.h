@@ -23,6 +23,8 @@ shm::Combine combination(const Route& route, at::ScalarType dtype);
 // A rank's part, and the memory that its pulls point to. Neither copied nor moved.
 class ShmPart {
  public:
+  // What others take of `x`, which may be undefined, and nothing else.
+  ShmPart(const at::Tensor& x, const Moves& pushes);
   // The tensors, those of `known` too, live as long as this.
   ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
   // What comes from others has arrived, a contiguous box per pull; the entries of this rank's own are not
@@ -37,6 +39,7 @@ class ShmPart {
  private:
   ShmPart(const at::Tensor& x, const at::Tensor& out);
 
+  void add_pushes(const Moves& pushes);
   void add_pulls(const Route& route);
   void add_landings(const Route& route, at::ScalarType dtype);
 

@@ -9,12 +9,6 @@
 
 namespace shardway {
 
-struct RouteCall {
-  const Route* route = nullptr;
-  at::Tensor x = {};
-  at::Tensor out = {};
-};
-
 // Collective: every rank brings its parts of the same routes, in the same order. The tensors are on the CPU;
 // each has its own dtype. Two copies more than a transfer of its own, against its meeting or its messages.
 void run_together(Transport& transport, std::span<const RouteCall> calls, const Subject& subject);
