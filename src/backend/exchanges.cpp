@@ -25,9 +25,13 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& output) {
                     c10::getDtypeNames(output.scalar_type()).first);
 }
 
-Exchange whole_of(const at::Tensor& x) {
-  return {.shares = Shares::whole, .input = bytes_of(x).data(), .input_bytes = bytes_in(x)};
+// The whole of x to every rank.
+Exchange to_all(const at::Tensor& x, int64_t size) {
+  return {.input = bytes_of(x),
+          .sends = std::vector(static_cast<size_t>(size), Span{.begin = 0, .bytes = bytes_in(x)})};
 }
+
+std::vector<Span> nothing_for(int64_t size) { return std::vector<Span>(static_cast<size_t>(size)); }
 
 // The elements that go to or come from each rank.
 Counts split_counts(const char* name, const at::Tensor& t, const std::vector<int64_t>& splits, int64_t size) {
@@ -55,55 +59,45 @@ void Collectives::check_root(int64_t root) const {
 }
 
 void Collectives::barrier() {
-  table_.agree(group_, Call::barrier, [] { return Terms{}; });
+  table_.run(group_, Call::barrier, [] { return Prepared{}; });
 }
 
 void Collectives::broadcast(const at::Tensor& t, int64_t root) {
   at::Tensor x;
   std::optional<Output> to;
-  const Heard heard = table_.agree(group_, Call::broadcast, [&] {
+  table_.run(group_, Call::broadcast, [&] {
     check_root(root);
     check_tensor(t);
     const Counts count{.each = t.numel()};
-    Terms terms{.dtype = t.scalar_type(), .root = root, .sends = count, .takes = count};
+    Exchange exchange{.sends = nothing_for(size())};
     if (rank() == root) {
       x = packed(t);
-      terms.input = bytes_of(x);
+      exchange = to_all(x, size());
+      exchange.to.parts = nothing_for(size());
     } else {
       to.emplace(t);
+      exchange.to = {.base = to->data(), .parts = one_for(root, size(), bytes_in(t))};
     }
-    return terms;
+    return Prepared{{.dtype = t.scalar_type(), .root = root, .sends = count, .takes = count},
+                    flat_of(exchange, rank())};
   });
-  if (rank() == root) {
-    Exchange exchange = whole_of(x);
-    exchange.sends.assign(static_cast<size_t>(size()), {.begin = 0, .bytes = bytes_in(x)});
-    exchange.to.parts.resize(static_cast<size_t>(size()));
-    return run(group_, heard, exchange, 1);
-  }
-  Exchange exchange;
-  exchange.sends.resize(static_cast<size_t>(size()));
-  exchange.to = {.base = to->data(), .parts = one_for(root, size(), bytes_in(t))};
-  run(group_, heard, exchange, 1);
-  to->finish();
+  if (to) to->finish();
 }
 
 void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
   at::Tensor x;
   std::optional<Outputs> to;
-  const Heard heard = table_.agree(group_, Call::all_gather, [&] {
+  table_.run(group_, Call::all_gather, [&] {
     check_tensor(input);
     check_list(outputs, size(), input.scalar_type());
     x = packed(input);
     to.emplace(outputs);
-    return Terms{.dtype = input.scalar_type(),
-                 .sends = {.each = input.numel()},
-                 .takes = counts_of(outputs),
-                 .input = bytes_of(x)};
+    Exchange exchange = to_all(x, size());
+    exchange.to = to->target();
+    return Prepared{
+        {.dtype = input.scalar_type(), .sends = {.each = input.numel()}, .takes = counts_of(outputs)},
+        flat_of(exchange, rank())};
   });
-  Exchange exchange = whole_of(x);
-  exchange.sends.assign(static_cast<size_t>(size()), {.begin = 0, .bytes = bytes_in(x)});
-  exchange.to = to->target();
-  run(group_, heard, exchange, 1);
   to->finish();
 }
 
@@ -111,7 +105,7 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
   at::Tensor x;
   std::optional<Output> to;
   const Counts count{.each = input.defined() ? input.numel() : 0};
-  const Heard heard = table_.agree(group_, Call::all_gather, [&] {
+  table_.run(group_, Call::all_gather, [&] {
     check_tensor(input);
     check_tensor(output);
     check_dtypes(input, output);
@@ -120,95 +114,80 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
                       input.numel() * size());
     x = packed(input);
     to.emplace(output);
-    return Terms{.dtype = input.scalar_type(), .sends = count, .takes = count, .input = bytes_of(x)};
+    Exchange exchange = to_all(x, size());
+    exchange.to = {.base = to->data(), .parts = spans_of(count, size(), static_cast<int64_t>(x.itemsize()))};
+    return Prepared{{.dtype = input.scalar_type(), .sends = count, .takes = count},
+                    flat_of(exchange, rank())};
   });
-  Exchange exchange = whole_of(x);
-  exchange.sends.assign(static_cast<size_t>(size()), {.begin = 0, .bytes = bytes_in(x)});
-  exchange.to = {.base = to->data(), .parts = spans_of(count, size(), static_cast<int64_t>(x.itemsize()))};
-  run(group_, heard, exchange, 1);
   to->finish();
 }
 
 void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int64_t root) {
   at::Tensor x;
   std::optional<Outputs> to;
-  const Heard heard = table_.agree(group_, Call::gather, [&] {
+  table_.run(group_, Call::gather, [&] {
     check_root(root);
     check_tensor(input);
     x = packed(input);
     const Counts count{.each = input.numel()};
     Terms terms{.dtype = input.scalar_type(), .root = root, .sends = count, .takes = count};
+    Exchange exchange{.input = bytes_of(x),
+                      .sends = one_for(root, size(), bytes_in(x)),
+                      .to = {.parts = nothing_for(size())}};
     if (rank() == root) {
       check_list(outputs, size(), input.scalar_type());
       to.emplace(outputs);
       terms.takes = counts_of(outputs);
+      exchange.to = to->target();
     } else {
       TORCH_CHECK_VALUE(outputs.empty(), "a rank other than the root has a list of outputs");
-      terms.input = bytes_of(x);
     }
-    return terms;
+    return Prepared{std::move(terms), flat_of(exchange, rank())};
   });
-  Exchange exchange = whole_of(x);
-  exchange.sends = one_for(root, size(), bytes_in(x));
-  exchange.to.parts.resize(static_cast<size_t>(size()));
-  if (to) exchange.to = to->target();
-  run(group_, heard, exchange, 1);
   if (to) to->finish();
 }
 
 void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int64_t root) {
   at::Tensor x;
   std::optional<Output> to;
-  Exchange exchange{.shares = Shares::parts};
-  const Heard heard = table_.agree(group_, Call::scatter, [&] {
+  table_.run(group_, Call::scatter, [&] {
     check_root(root);
     check_tensor(output);
     to.emplace(output);
     const Counts count{.each = output.numel()};
     Terms terms{.dtype = output.scalar_type(), .root = root, .sends = count, .takes = count};
+    Exchange exchange{.sends = nothing_for(size()),
+                      .to = {.base = to->data(), .parts = one_for(root, size(), bytes_in(output))}};
     if (rank() == root) {
       check_list(inputs, size(), output.scalar_type());
       x = joined(inputs);
       terms.sends = counts_of(inputs);
-      terms.input = bytes_of(x);
+      exchange.input = bytes_of(x);
       exchange.sends = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize()));
     } else {
       TORCH_CHECK_VALUE(inputs.empty(), "a rank other than the root has a list of inputs");
-      exchange.sends.resize(static_cast<size_t>(size()));
     }
-    return terms;
+    return Prepared{std::move(terms), flat_of(exchange, rank())};
   });
-  if (x.defined()) {
-    exchange.input = bytes_of(x).data();
-    exchange.input_bytes = bytes_in(x);
-  }
-  exchange.to = {.base = to->data(), .parts = one_for(root, size(), bytes_in(output))};
-  run(group_, heard, exchange, static_cast<int64_t>(output.itemsize()));
   to->finish();
 }
 
 void Collectives::all_to_all(const Tensors& outputs, const Tensors& inputs) {
   at::Tensor x;
   std::optional<Outputs> to;
-  Exchange exchange{.shares = Shares::parts};
-  const Heard heard = table_.agree(group_, Call::all_to_all, [&] {
+  table_.run(group_, Call::all_to_all, [&] {
     TORCH_CHECK_VALUE(!inputs.empty(), "the list of inputs is empty");
     check_tensor(inputs.front());
     check_list(inputs, size(), inputs.front().scalar_type());
     check_list(outputs, size(), inputs.front().scalar_type());
     x = joined(inputs);
     to.emplace(outputs);
-    Terms terms{.dtype = x.scalar_type(),
-                .sends = counts_of(inputs),
-                .takes = counts_of(outputs),
-                .input = bytes_of(x)};
-    exchange.sends = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize()));
-    return terms;
+    Terms terms{.dtype = x.scalar_type(), .sends = counts_of(inputs), .takes = counts_of(outputs)};
+    const Exchange exchange{.input = bytes_of(x),
+                            .sends = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize())),
+                            .to = to->target()};
+    return Prepared{std::move(terms), flat_of(exchange, rank())};
   });
-  exchange.input = bytes_of(x).data();
-  exchange.input_bytes = bytes_in(x);
-  exchange.to = to->target();
-  run(group_, heard, exchange, static_cast<int64_t>(x.itemsize()));
   to->finish();
 }
 
@@ -217,8 +196,7 @@ void Collectives::all_to_all_single(const at::Tensor& output, const at::Tensor& 
                                     const std::vector<int64_t>& input_splits) {
   at::Tensor x;
   std::optional<Output> to;
-  Exchange exchange{.shares = Shares::parts};
-  const Heard heard = table_.agree(group_, Call::all_to_all, [&] {
+  table_.run(group_, Call::all_to_all, [&] {
     check_tensor(input);
     check_tensor(output);
     check_dtypes(input, output);
@@ -226,16 +204,14 @@ void Collectives::all_to_all_single(const at::Tensor& output, const at::Tensor& 
     to.emplace(output);
     Terms terms{.dtype = x.scalar_type(),
                 .sends = split_counts("the input", input, input_splits, size()),
-                .takes = split_counts("the output", output, output_splits, size()),
-                .input = bytes_of(x)};
+                .takes = split_counts("the output", output, output_splits, size())};
     const auto element_bytes = static_cast<int64_t>(x.itemsize());
-    exchange.sends = spans_of(terms.sends, size(), element_bytes);
-    exchange.to = {.base = to->data(), .parts = spans_of(terms.takes, size(), element_bytes)};
-    return terms;
+    const Exchange exchange{
+        .input = bytes_of(x),
+        .sends = spans_of(terms.sends, size(), element_bytes),
+        .to = {.base = to->data(), .parts = spans_of(terms.takes, size(), element_bytes)}};
+    return Prepared{std::move(terms), flat_of(exchange, rank())};
   });
-  exchange.input = bytes_of(x).data();
-  exchange.input_bytes = bytes_in(x);
-  run(group_, heard, exchange, static_cast<int64_t>(x.itemsize()));
   to->finish();
 }
 

@@ -181,7 +181,7 @@ std::shared_ptr<shm::Group> join(Meeting& meeting, int64_t rank, int64_t size,
                    ": use init_process_group(\"gloo\"), on which shardway's own calls work on any hosts");
   meeting.end_call();
   std::vector<std::byte> rows(static_cast<size_t>(size));
-  joined.group->gather_notes({}, {.data = rows.data(), .row_bytes = 1});
+  joined.group->gather_notes({.rows = rows.data(), .row_bytes = 1});
   meeting.clean_up();
   return std::move(joined.group);
 }

@@ -57,25 +57,21 @@ struct Brought {
 template <class Bring>
 void scatter_reduced(shm::Group& group, Table& table, const at::Tensor& output, const ReduceOp& op,
                      Bring&& bring) {
-  Reduction reduction;
   at::Tensor x;
   std::optional<Output> to;
-  const Heard heard = table.agree(group, Call::reduce_scatter, [&] {
+  table.run(group, Call::reduce_scatter, [&] {
     check_tensor(output);
     Brought brought = bring();
     x = brought.x;
     Terms terms{
         .dtype = output.scalar_type(), .sends = std::move(brought.counts), .takes = everywhere(output)};
-    reduction.how = combine_of(op, output.scalar_type(), group.size(), terms);
-    reduction.parts = spans_of(terms.sends, group.size(), static_cast<int64_t>(x.itemsize()));
     to.emplace(output);
-    terms.input = bytes_of(x);
-    return terms;
+    Reduction reduction{.input = bytes_of(x),
+                        .parts = spans_of(terms.sends, group.size(), static_cast<int64_t>(x.itemsize())),
+                        .output = to->data()};
+    reduction.how = combine_of(op, output.scalar_type(), group.size(), terms);
+    return Prepared{std::move(terms), flat_of(reduction, group.rank())};
   });
-  reduction.input = bytes_of(x).data();
-  reduction.input_bytes = static_cast<int64_t>(x.nbytes());
-  reduction.output = to->data();
-  run(group, heard, reduction);
   to->finish();
 }
 
@@ -97,18 +93,18 @@ shm::Combine combine_of(const ReduceOp& op, at::ScalarType dtype, int64_t size, 
 }
 
 void Collectives::all_reduce(const at::Tensor& t, const ReduceOp& op) {
-  shm::Combine how;
   at::Tensor x;
-  const Heard heard = table_.agree(group_, Call::all_reduce, [&] {
+  table_.run(group_, Call::all_reduce, [&] {
     check_tensor(t);
     Terms terms{.dtype = t.scalar_type(), .sends = everywhere(t), .takes = everywhere(t)};
-    how = combine_of(op, t.scalar_type(), size(), terms);
+    const shm::Combine how = combine_of(op, t.scalar_type(), size(), terms);
     x = packed(t);
-    terms.input = bytes_of(x);
-    return terms;
+    auto* memory = static_cast<std::byte*>(x.mutable_data_ptr());
+    return Prepared{
+        std::move(terms),
+        shm::AllReduce{
+            .input = memory, .output = memory, .bytes = static_cast<int64_t>(x.nbytes()), .how = how}};
   });
-  reduce_in_place(group_, heard, static_cast<std::byte*>(x.mutable_data_ptr()),
-                  static_cast<int64_t>(x.nbytes()), how);
   if (!x.is_same(t)) t.copy_(x);
 }
 
@@ -131,23 +127,20 @@ void Collectives::all_reduce_together(const Tensors& list, const ReduceOp& op) {
 }
 
 void Collectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) {
-  shm::Combine how;
   at::Tensor x;
-  const Heard heard = table_.agree(group_, Call::reduce, [&] {
+  table_.run(group_, Call::reduce, [&] {
     check_root(root);
     check_tensor(t);
     Terms terms{.dtype = t.scalar_type(), .root = root, .sends = everywhere(t), .takes = everywhere(t)};
-    how = combine_of(op, t.scalar_type(), size(), terms);
     x = packed(t);
-    terms.input = bytes_of(x);
-    return terms;
+    const auto bytes = static_cast<int64_t>(x.nbytes());
+    Reduction reduction{.input = bytes_of(x)};
+    reduction.how = combine_of(op, t.scalar_type(), size(), terms);
+    for (int64_t to = 0; to < size(); ++to)
+      reduction.parts.push_back({.begin = to > root ? bytes : 0, .bytes = to == root ? bytes : 0});
+    if (rank() == root) reduction.output = static_cast<std::byte*>(x.mutable_data_ptr());
+    return Prepared{std::move(terms), flat_of(reduction, rank())};
   });
-  const auto bytes = static_cast<int64_t>(x.nbytes());
-  Reduction reduction{.input = bytes_of(x).data(), .input_bytes = bytes, .how = how};
-  for (int64_t to = 0; to < size(); ++to)
-    reduction.parts.push_back({.begin = to > root ? bytes : 0, .bytes = to == root ? bytes : 0});
-  if (rank() == root) reduction.output = static_cast<std::byte*>(x.mutable_data_ptr());
-  run(group_, heard, reduction);
   if (rank() == root && !x.is_same(t)) t.copy_(x);
 }
 

@@ -31,7 +31,7 @@ Form form_of(const at::Tensor& t) {
 
 Form form_at(const Heard& heard, int64_t rank) {
   Form form;
-  std::memcpy(&form, heard.input(rank, 0, sizeof(Form)), sizeof(Form));
+  std::memcpy(&form, heard.words(rank, sizeof(Form)), sizeof(Form));
   const bool has_dims = form.dims >= 0 && form.dims <= static_cast<int64_t>(kMostDims) &&
                         form.sparse_dims >= 0 && form.sparse_dims <= form.dims;
   if (!has_dims || form.elements < 0 || form.elements > kMostElements)
@@ -57,7 +57,7 @@ void check_forms(const std::vector<Form>& forms) {
 void Collectives::sparse_all_reduce(const at::Tensor& t, const c10d::ReduceOp& op) {
   at::Tensor x;
   Form mine;
-  const Heard heard = table_.agree(group_, Call::sparse_all_reduce, [&] {
+  const Heard heard = table_.run(group_, Call::sparse_all_reduce, [&] {
     TORCH_CHECK_VALUE(t.is_sparse() && t.is_cpu(), "a tensor is ", t.layout(), " on ", t.device(),
                       ", but COO tensors of the CPU are added up");
     TORCH_CHECK_VALUE(op.op_ == c10d::ReduceOp::SUM, "sparse tensors can only be added up");
@@ -65,7 +65,7 @@ void Collectives::sparse_all_reduce(const at::Tensor& t, const c10d::ReduceOp& o
                       " dims, more than ", kMostDims);
     x = t.coalesce();
     mine = form_of(x);
-    return Terms{.dtype = t.scalar_type(), .op = op.op_, .input = std::as_bytes(std::span(&mine, 1))};
+    return Prepared{{.dtype = t.scalar_type(), .op = op.op_, .words = std::as_bytes(std::span(&mine, 1))}};
   });
   std::vector<Form> forms;
   for (int64_t rank = 0; rank < size(); ++rank) forms.push_back(form_at(heard, rank));

@@ -12,7 +12,7 @@
 namespace shardway::backend {
 namespace {
 
-constexpr int64_t kRowBytes = shm::kNoteBytes + 64;
+constexpr int64_t kRowBytes = shm::kNoteBytes;
 constexpr uint64_t kNotes = shm::mark_of("torch.distributed");
 
 bool has_root(Call call) {
@@ -42,17 +42,12 @@ template <class A, class B>
 
 }  // namespace
 
-bool Heard::has_inputs() const {
-  return std::all_of(notes_.begin(), notes_.end(), [](const Note& note) { return note.has_input; });
-}
-
-const std::byte* Heard::input(int64_t rank, int64_t begin, int64_t bytes) const {
+const std::byte* Heard::words(int64_t rank, int64_t bytes) const {
   const auto there = static_cast<int64_t>(note(rank).input.size());
-  if (begin < 0 || bytes < 0 || bytes > there || begin > there - bytes)
-    throw shm::BadHeader("rank " + std::to_string(rank) + " sends " + std::to_string(there) +
-                         " bytes of input, of which " + std::to_string(bytes) + " are needed from " +
-                         std::to_string(begin) + " on");
-  return note(rank).input.data() + begin;
+  if (bytes != there)
+    throw shm::BadHeader("rank " + std::to_string(rank) + " tells " + std::to_string(there) +
+                         " bytes, where " + std::to_string(bytes) + " are expected");
+  return note(rank).input.data();
 }
 
 void Heard::check(Call call) const {
@@ -122,35 +117,55 @@ void Table::read(int64_t rank) {
   }
 }
 
-Heard Table::agree(shm::Group& group, Call call, const std::function<Terms()>& prepare) {
-  Terms terms;
+bool Table::move(shm::Group& group, const Prepared& prepared, const shm::Subject& subject,
+                 const shm::Talk& talk) {
+  if (const auto* flat = std::get_if<shm::Flat>(&prepared.moves)) return group.run(*flat, subject, &talk);
+  if (const auto* all = std::get_if<shm::AllReduce>(&prepared.moves)) return group.run(*all, subject, &talk);
+  return group.run(shm::Part{}, subject, &talk);
+}
+
+Heard Table::run(shm::Group& group, Call call, const std::function<Prepared()>& prepare) {
+  Prepared prepared;
   std::string problem;
   try {
-    terms = prepare();
+    prepared = prepare();
   } catch (const c10::Error& error) {
     problem = error.what_without_backtrace();
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  if (!problem.empty()) terms = {};
+  const Terms& terms = prepared.terms;
   const int64_t bytes = write_note({.call = call,
                                     .dtype = static_cast<uint8_t>(terms.dtype),
                                     .op = terms.op,
                                     .root = static_cast<int32_t>(terms.root),
                                     .factor = terms.factor,
-                                    .sends = std::move(terms.sends),
-                                    .takes = std::move(terms.takes),
+                                    .sends = terms.sends,
+                                    .takes = terms.takes,
                                     .problem = problem,
-                                    .has_input = true,
-                                    .input = terms.input},
+                                    .has_input = !terms.words.empty(),
+                                    .input = terms.words},
                                    note_);
   const shm::Subject subject{.mark = kNotes,
                              .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
-  group.gather_notes({note_.data(), static_cast<size_t>(bytes)},
-                     {.data = rows_.data(), .row_bytes = kRowBytes, .lengths = lengths_.data()}, subject);
-  for (int64_t rank = 0; rank < size_; ++rank) read(rank);
   const Heard heard(notes_);
-  heard.check(call);
+  std::exception_ptr verdict;
+  const auto agrees = [&] {
+    for (int64_t rank = 0; rank < size_; ++rank) read(rank);
+    try {
+      heard.check(call);
+    } catch (const c10::ValueError&) {  // the same on every rank: none of them moves anything
+      verdict = std::current_exception();
+    }
+    return verdict == nullptr;
+  };
+  move(group, prepared, subject,
+       {.note = {note_.data(), static_cast<size_t>(bytes)},
+        .rows = rows_.data(),
+        .row_bytes = kRowBytes,
+        .lengths = lengths_.data(),
+        .agrees = agrees});
+  if (verdict) std::rethrow_exception(verdict);
   return heard;
 }
 

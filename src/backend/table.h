@@ -8,9 +8,11 @@
 #include <functional>
 #include <span>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <variant>
 #include <vector>
 
 #include "backend/note.h"
+#include "shm/calls/all_reduce.h"
 #include "shm/group/group.h"
 
 namespace shardway::backend {
@@ -23,7 +25,7 @@ struct Terms {
   int64_t root = -1;
   Counts sends = {};  // a rank that is not asked for any says what the others would
   Counts takes = {};
-  std::span<const std::byte> input = {};  // all that others need of this rank
+  std::span<const std::byte> words = {};  // what else the others are to know
 };
 
 // What all ranks said, once they agree. Valid until the next agreement.
@@ -37,11 +39,8 @@ class Heard {
   int64_t sends(int64_t from, int64_t to) const { return note(from).sends.of(to); }
   int64_t takes(int64_t at, int64_t from) const { return note(at).takes.of(from); }
 
-  // Every rank's input came with its note.
-  bool has_inputs() const;
-
-  // A part of such an input; throws shm::BadHeader where it has none.
-  const std::byte* input(int64_t rank, int64_t begin, int64_t bytes) const;
+  // What else a rank told; throws shm::BadHeader where that has not this length.
+  const std::byte* words(int64_t rank, int64_t bytes) const;
 
  private:
   int64_t size() const { return static_cast<int64_t>(notes_.size()); }
@@ -54,16 +53,23 @@ class Heard {
   std::span<const Note> notes_;
 };
 
+// One rank's side of a call: what it says, and what moves when all say what fits.
+struct Prepared {
+  Terms terms = {};
+  std::variant<std::monostate, shm::Flat, shm::AllReduce> moves = {};
+};
+
 // Where the ranks of a group come to an agreement.
 class Table {
  public:
   explicit Table(int64_t size);
 
-  // Collective. What `prepare` throws is told to all ranks, and thrown on all of them. Throws shm::BadHeader
-  // for a note that cannot be.
-  Heard agree(shm::Group& group, Call call, const std::function<Terms()>& prepare);
+  // Collective: agrees, and makes the moves in the same meeting. What `prepare` throws is told to all ranks,
+  // and thrown on all of them. Throws shm::BadHeader for a note that cannot be.
+  Heard run(shm::Group& group, Call call, const std::function<Prepared()>& prepare);
 
  private:
+  bool move(shm::Group& group, const Prepared& prepared, const shm::Subject& subject, const shm::Talk& talk);
   void read(int64_t rank);
 
   int64_t size_;

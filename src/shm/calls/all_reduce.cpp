@@ -14,7 +14,7 @@ namespace shardway::shm {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kInside = offsetof(Header, note_bytes) + sizeof(Header::note_bytes);
+constexpr int64_t kInside = offsetof(Header, note_base) + sizeof(Header::note_base);
 static_assert(kInside + kInsideBytes <= kMaxListed * int64_t{sizeof(Listed)});
 
 // Small inputs begin in the header's own line and go on behind it: a line less to fetch, of a few.
@@ -22,9 +22,9 @@ std::byte* inside(const Board& board, uint64_t number) {
   return reinterpret_cast<std::byte*>(&board.header(number)) + kInside;
 }
 
-// In place of a note's length, which is never negative: what the ranks combine, and how.
-int64_t mark_of(const Combine& how) {
-  return -1 - static_cast<int64_t>(how.element) - 256 * static_cast<int64_t>(how.op);
+// In place of an element's bytes, which are fewer: what the ranks combine, and how.
+uint32_t mark_of(const Combine& how) {
+  return uint32_t{1} << 16 | static_cast<uint32_t>(how.op) << 8 | static_cast<uint32_t>(how.element);
 }
 
 struct Share {
@@ -51,7 +51,7 @@ int64_t most_beside_header(const Desk& desk) {
 
 Header header_at(const Sight& sight, const AllReduce& all_reduce) {
   const Header header = copied(sight.board.header(sight.number));
-  if (header.number != sight.number || header.note_bytes != mark_of(all_reduce.how))
+  if (header.number != sight.number || header.element_bytes != mark_of(all_reduce.how))
     refuse(sight.peer, "is in another collective");
   if (header.span_bytes != all_reduce.bytes)
     refuse(sight.peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
@@ -105,9 +105,7 @@ AllReduceCall::AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_r
       pieces_(all_reduce.bytes == 0 ? 0 : (all_reduce.bytes + piece_bytes_ - 1) / piece_bytes_) {}
 
 // A piece is put before it is combined, which may overwrite it; and one ahead, so that nobody waits for it.
-void AllReduceCall::run() {
-  publish();
-  meet(waiting_, number_);
+void AllReduceCall::finish() {
   hear_everybody();
   if (path_ == Path::none) return combine_inside();
   if (is_shuttled()) return Shuttle(desk_, asked_).run();
@@ -133,15 +131,14 @@ bool AllReduceCall::is_shuttled() const {
   return desk_.ways.shuttles && path_ == Path::staged && paths_[static_cast<size_t>(peer)] == Path::staged;
 }
 
-void AllReduceCall::publish() {
+void AllReduceCall::publish(std::span<const std::byte> note) {
   const Board& board = waiting_.own();
   path_ = path_for();
-  int64_t base = 0;
+  Payload payload = place_payload(desk_, number_, path_ == Path::packed ? asked_.bytes : 0, note);
   if (path_ == Path::packed) {
-    base = desk_.place_payload(number_, asked_.bytes);
-    copy_bytes(desk_.own_payload(number_, base), asked_.input, asked_.bytes);
+    copy_bytes(desk_.own_payload(number_, payload.base), asked_.input, asked_.bytes);
   } else if (path_ == Path::arena) {
-    base = desk_.arena->offset_of(asked_.input);
+    payload.base = desk_.arena->offset_of(asked_.input);
   }
   // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number_);
@@ -149,10 +146,11 @@ void AllReduceCall::publish() {
   header.dims = 0;
   header.for_all = 1;
   header.is_listed = 0;
-  header.element_bytes = 0;
-  header.base = base;
+  header.element_bytes = mark_of(asked_.how);
+  header.base = payload.base;
   header.span_bytes = asked_.bytes;
-  header.note_bytes = mark_of(asked_.how);
+  header.note_bytes = payload.note_bytes;
+  header.note_base = payload.note_base;
   if (path_ == Path::none) copy_bytes(inside(board, number_), asked_.input, asked_.bytes);
   enter(desk_, number_);
 }

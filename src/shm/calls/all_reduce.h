@@ -41,12 +41,13 @@ class AllReduceCall {
  public:
   AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_reduce);
 
-  void run();
+  // Puts the header up; then, after the meeting, the rest of it.
+  void publish(std::span<const std::byte> note = {});
+  void finish();
 
  private:
   Path path_for() const;
   bool is_shuttled() const;
-  void publish();
   void hear_everybody();
   void combine_inside() const;
   void put(int64_t piece);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shm/calls/header.h"
 #include "shm/kernels/copy.h"
 
 namespace shardway::shm {
@@ -57,12 +56,11 @@ bool is_direct(const Desk& desk, const Flat& flat) { return path_for(desk, flat)
 FlatCall::FlatCall(Desk& desk, uint64_t number, const Flat& flat)
     : desk_(desk), waiting_(*desk.waiting), number_(number), flat_(flat) {}
 
-Path FlatCall::publish() {
+Path FlatCall::publish(std::span<const std::byte> note) {
   const Board& board = waiting_.own();
   path_ = path_for(desk_, flat_);
-  const int64_t base = path_ == Path::packed  ? pack()
-                       : path_ == Path::arena ? desk_.arena->offset_of(flat_.input)
-                                              : 0;
+  Payload payload = path_ == Path::packed ? pack(note) : place_payload(desk_, number_, 0, note);
+  if (path_ == Path::arena) payload.base = desk_.arena->offset_of(flat_.input);
   // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number_);
   header.path = path_;
@@ -70,9 +68,10 @@ Path FlatCall::publish() {
   header.for_all = 0;
   header.is_listed = 1;
   header.element_bytes = static_cast<uint32_t>(flat_.element_bytes);
-  header.base = base;
+  header.base = payload.base;
   header.span_bytes = flat_.input_bytes;
-  header.note_bytes = 0;
+  header.note_bytes = payload.note_bytes;
+  header.note_base = payload.note_base;
   const Lists lists = board.lists(number_, 1);
   *lists.shape() = flat_.input_bytes / flat_.element_bytes;
   *lists.strides() = flat_.element_bytes;
@@ -86,9 +85,9 @@ Path FlatCall::publish() {
   return path_;
 }
 
-// Copies what others take, from the first byte of it to the last. Gives where the input's first byte would
-// be.
-int64_t FlatCall::pack() {
+// Copies what others take, from the first byte of it to the last. The base is where the input's first byte
+// would be.
+Payload FlatCall::pack(std::span<const std::byte> note) {
   int64_t begin = flat_.input_bytes;
   int64_t end = 0;
   for (size_t peer = 0; peer < flat_.sends.size(); ++peer) {
@@ -98,9 +97,10 @@ int64_t FlatCall::pack() {
     end = std::max(end, send.begin + send.bytes);
   }
   const int64_t bytes = end - begin;
-  const int64_t offset = desk_.place_payload(number_, bytes);
-  copy_bytes(desk_.own_payload(number_, offset), flat_.input + begin, bytes);
-  return offset - begin;
+  Payload payload = place_payload(desk_, number_, bytes, note);
+  copy_bytes(desk_.own_payload(number_, payload.base), flat_.input + begin, bytes);
+  payload.base -= begin;
+  return payload;
 }
 
 // False where a peer's input cannot be read in place, or is not what it should be: the part's execution

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "shm/calls/desk.h"
+#include "shm/calls/header.h"
 #include "shm/calls/part.h"
 #include "shm/kernels/small_vector.h"
 
@@ -44,14 +46,14 @@ class FlatCall {
   FlatCall(Desk& desk, uint64_t number, const Flat& flat);
 
   // Puts the header up: the one that the part would have.
-  Path publish();
+  Path publish(std::span<const std::byte> note = {});
 
   // After the meeting. False when some peer's input has to be read in another way, or what it says does not
   // fit: then nothing was done, and the part has to be executed.
   bool finish();
 
  private:
-  int64_t pack();
+  Payload pack(std::span<const std::byte> note);
   bool find_sources();
   void copy() const;
   void reduce() const;

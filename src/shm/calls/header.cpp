@@ -32,20 +32,14 @@ Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
   return has_runs(part, desk.ways.address_from_bytes) ? Path::address : Path::staged;
 }
 
-// Where a rank's payload of a call lies: its packed input, if any, and from the next line on its note.
-struct Payload {
-  int64_t packed_bytes = 0;
-  int64_t note_bytes = 0;
+int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-  int64_t note_offset() const { return (packed_bytes + 63) / 64 * 64; }
-  int64_t bytes() const { return note_bytes > 0 ? note_offset() + note_bytes : packed_bytes; }
-};
-
-// Of a header that may say anything: no more than there is room for.
-Payload payload_of(const Header& header) {
+// How far a payload reaches, by a header that may say anything: no further than there is room for.
+int64_t payload_end(const Header& header) {
   const int64_t packed_bytes = header.path == Path::packed ? header.span_bytes : 0;
-  return {.packed_bytes = std::clamp<int64_t>(packed_bytes, 0, kInlineBytes),
-          .note_bytes = std::clamp<int64_t>(header.note_bytes, 0, kNoteBytes)};
+  const int64_t packed = std::clamp<int64_t>(packed_bytes, 0, kInlineBytes);
+  const int64_t note = std::clamp<int64_t>(header.note_bytes, 0, kNoteBytes);
+  return note > 0 ? whole_lines(packed) + note : packed;
 }
 
 int64_t base_of(Path path, const Desk& desk, const Input& input, int64_t payload) {
@@ -104,6 +98,15 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   return true;
 }
 
+Payload place_payload(Desk& desk, uint64_t number, int64_t packed_bytes, std::span<const std::byte> note) {
+  const auto note_bytes = static_cast<int64_t>(note.size());
+  const int64_t note_offset = whole_lines(packed_bytes);
+  const int64_t bytes = note_bytes > 0 ? note_offset + note_bytes : packed_bytes;
+  const int64_t base = bytes > 0 ? desk.place_payload(number, bytes) : 0;
+  copy_bytes(desk.own_payload(number, base + note_offset), note.data(), note_bytes);
+  return {.base = base, .note_base = base + note_offset, .note_bytes = note_bytes};
+}
+
 Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std::byte> note) {
   Waiting& waiting = *desk.waiting;
   const Board& board = waiting.own();
@@ -112,14 +115,11 @@ Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std:
   const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
   const Path path = path_for(desk, part, bytes_in_memory);
   const bool is_packed = path == Path::packed;
-  const Payload payload{.packed_bytes = is_packed ? packed_bytes : 0,
-                        .note_bytes = static_cast<int64_t>(note.size())};
-  const int64_t place = payload.bytes() > 0 ? desk.place_payload(number, payload.bytes()) : 0;
+  const Payload payload = place_payload(desk, number, is_packed ? packed_bytes : 0, note);
   const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed)
-    pack_box(desk.own_payload(number, place), input.data, input.strides, input.shape, part.element_bytes);
-  if (!note.empty())
-    copy_bytes(desk.own_payload(number, place + payload.note_offset()), note.data(), payload.note_bytes);
+    pack_box(desk.own_payload(number, payload.base), input.data, input.strides, input.shape,
+             part.element_bytes);
   // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number);
   header.path = path;
@@ -127,10 +127,10 @@ Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std:
   header.for_all = path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
-  header.base = base_of(path, desk, input, place);
+  header.base = base_of(path, desk, input, payload.base);
   header.span_bytes = is_packed ? packed_bytes : bytes_in_memory;
   header.note_bytes = payload.note_bytes;
-  header.note_base = place + payload.note_offset();
+  header.note_base = payload.note_base;
   const Lists lists = board.lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
   std::copy(strides.begin(), strides.end(), lists.strides());
@@ -167,8 +167,8 @@ void hand_back_payload(const Desk& desk, uint64_t number) {
   if (!desk.ways.swaps || !desk.ways.hands_back) return;
   const Waiting& waiting = *desk.waiting;
   const int64_t peer = 1 - waiting.rank();
-  const int64_t own = payload_of(waiting.own().header(number)).bytes();
-  const int64_t theirs = payload_of(copied(waiting.board(peer).header(number))).bytes();
+  const int64_t own = payload_end(waiting.own().header(number));
+  const int64_t theirs = payload_end(copied(waiting.board(peer).header(number)));
   if (theirs > own) hand_back(desk.payload_board(peer, number).payload(own), theirs - own);
 }
 

@@ -16,6 +16,16 @@ namespace shardway::shm {
 std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
                                 int64_t bytes_in_memory);
 
+// What rides with a rank's header: a packed input, and from the next line on a note.
+struct Payload {
+  int64_t base = 0;  // of each, among the payloads
+  int64_t note_base = 0;
+  int64_t note_bytes = 0;
+};
+
+// Makes room for an input of this many bytes, which the caller is to pack, and puts the note there.
+Payload place_payload(Desk& desk, uint64_t number, int64_t packed_bytes, std::span<const std::byte> note);
+
 // Puts the header for this collective up, and what rides with it: a note, and a small input. Of the part,
 // what others take of this rank is read. Gives the path that they will take.
 Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std::byte> note = {});

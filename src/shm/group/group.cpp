@@ -18,6 +18,10 @@ constexpr uint64_t kTelling = mark_of("telling");
 constexpr uint64_t kBarrier = mark_of("barrier");
 constexpr int64_t kWordsBytes = 512;
 
+std::span<const std::byte> note_of(const Talk* talk) {
+  return talk == nullptr ? std::span<const std::byte>() : talk->note;
+}
+
 }  // namespace
 
 Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
@@ -50,7 +54,10 @@ Mailbox& Group::mailbox() {
   return *desk_.mailbox;
 }
 
-uint64_t Group::next_number(const Subject& subject) {
+uint64_t Group::next_number(const Subject& subject, const Talk* talk) {
+  const auto note_bytes = static_cast<int64_t>(note_of(talk).size());
+  if (talk != nullptr && note_bytes > std::min(kNoteBytes, talk->row_bytes))
+    throw std::invalid_argument("a note of " + std::to_string(note_bytes) + " bytes is too long");
   check_process();
   desk_.waiting->check();
   desk_.mark = subject.mark;
@@ -83,8 +90,9 @@ void Group::tell_apart(const Subject& subject) {
   std::string mine = subject.words ? subject.words() : "a call of the group's own";
   mine.resize(std::min<size_t>(mine.size(), kWordsBytes - 1));
   std::vector<char> rows(static_cast<size_t>(size() * kWordsBytes));  // zeros end the words
-  gather_notes(std::as_bytes(std::span(mine)),
-               {.data = reinterpret_cast<std::byte*>(rows.data()), .row_bytes = kWordsBytes},
+  gather_notes({.note = std::as_bytes(std::span(mine)),
+                .rows = reinterpret_cast<std::byte*>(rows.data()),
+                .row_bytes = kWordsBytes},
                {.mark = kTelling});
   size_t other = 1;
   while (other + 1 < marks.size() && marks[other] == marks[0]) ++other;
@@ -95,38 +103,21 @@ void Group::tell_apart(const Subject& subject) {
   throw Disagreement("ranks called different collectives: " + words_of(0) + ", " + words_of(other));
 }
 
-void Group::converse(std::span<const std::byte> note, const Part& shown, const Rows& rows,
-                     const Decide& decide, const Subject& subject) {
-  const auto own_bytes = static_cast<int64_t>(note.size());
-  if (own_bytes > kNoteBytes || own_bytes > rows.row_bytes)
-    throw std::invalid_argument("a note of " + std::to_string(own_bytes) + " bytes is too long");
-  const uint64_t number = next_number(subject);
-  const Part* part = nullptr;
-  std::optional<int64_t> heavy;
-  guarded(subject, [&] {
-    const Path path = publish(desk_, number, shown, note);
-    const auto hear_note = [&](int64_t peer, std::span<const std::byte> told) {
-      const auto bytes = static_cast<int64_t>(told.size());
-      copy_bytes(rows.data + peer * rows.row_bytes, told.data(), bytes);
-      if (rows.lengths != nullptr) rows.lengths[peer] = bytes;
-    };
-    hear_note(rank(), note);
-    meet(*desk_.waiting, number);
-    for (int64_t peer = 0; peer < size(); ++peer) {
-      if (peer == rank()) continue;
+// Meets the others and hears what they have to say: whether the call goes on.
+bool Group::goes_on(uint64_t number, const Talk* talk) {
+  meet(*desk_.waiting, number);
+  if (talk == nullptr) return true;
+  for (int64_t peer = 0; peer < size(); ++peer) {
+    std::span<const std::byte> note = talk->note;
+    if (peer != rank()) {
       const Sight sight = sight_of(desk_, number, peer);
-      hear_note(peer, find_note(sight, hear(sight).header, rows.row_bytes));
+      note = find_note(sight, hear(sight).header, talk->row_bytes);
     }
-    if (decide) part = decide();
-    if (part == nullptr) return;
-    heavy = heavy_rank(*part, size());
-    if (!heavy) Execution(desk_, number, *part).finish_published(path);
-  });
-  if (heavy) run_shared(*part, *heavy, subject);
-}
-
-void Group::gather_notes(std::span<const std::byte> mine, const Rows& rows, const Subject& subject) {
-  converse(mine, {}, rows, {}, subject);
+    const auto bytes = static_cast<int64_t>(note.size());
+    copy_bytes(talk->rows + peer * talk->row_bytes, note.data(), bytes);
+    if (talk->lengths != nullptr) talk->lengths[peer] = bytes;
+  }
+  return !talk->agrees || talk->agrees();
 }
 
 void Group::barrier() {
@@ -138,39 +129,61 @@ void Group::barrier() {
   });
 }
 
-void Group::run(const Part& part, const Subject& subject) {
-  if (const auto heavy = heavy_rank(part, size())) return run_shared(part, *heavy, subject);
-  run_one(part, subject);
+bool Group::run(const Part& part, const Subject& subject, const Talk* talk) {
+  const auto heavy = talk == nullptr ? heavy_rank(part, size()) : std::nullopt;
+  if (!heavy) return run_one(part, subject, talk);
+  run_shared(part, *heavy, subject);
+  return true;
 }
 
-void Group::run(const Flat& flat, const Subject& subject) {
+bool Group::run(const Flat& flat, const Subject& subject, const Talk* talk) {
   Input own;
   const bool may_be_heavy = flat.combine && flat.input_bytes >= kLeastSharedReduction;
   if (may_be_heavy || !is_direct(desk_, flat)) {
     const Part part = part_of(flat, rank(), own);
-    if (heavy_rank(part, size()) || !is_direct(desk_, flat)) return run(part, subject);
+    if (heavy_rank(part, size()) || !is_direct(desk_, flat)) return run(part, subject, talk);
   }
-  const uint64_t number = next_number(subject);
+  const uint64_t number = next_number(subject, talk);
+  bool has_gone_on = false;
   guarded(subject, [&] {
     FlatCall call(desk_, number, flat);
-    const Path path = call.publish();
-    meet(*desk_.waiting, number);
-    if (!call.finish()) Execution(desk_, number, part_of(flat, rank(), own)).finish_published(path);
+    const Path path = call.publish(note_of(talk));
+    has_gone_on = goes_on(number, talk);
+    if (!has_gone_on || call.finish()) return;
+    Execution(desk_, number, part_of(flat, rank(), own)).finish_published(path);
   });
+  return has_gone_on;
 }
 
-void Group::run(const AllReduce& all_reduce, const Subject& subject) {
-  if (is_for_everybody(desk_, all_reduce)) {
-    const uint64_t number = next_number(subject);
-    return guarded(subject, [&] { AllReduceCall(desk_, number, all_reduce).run(); });
+bool Group::run(const AllReduce& all_reduce, const Subject& subject, const Talk* talk) {
+  if (!is_for_everybody(desk_, all_reduce)) {
+    if (!run(share_of(all_reduce, rank(), size()), subject, talk)) return false;
+    return run(collection_of(all_reduce, rank(), size()), subject);
   }
-  run(share_of(all_reduce, rank(), size()), subject);
-  run(collection_of(all_reduce, rank(), size()), subject);
+  const uint64_t number = next_number(subject, talk);
+  bool has_gone_on = false;
+  guarded(subject, [&] {
+    AllReduceCall call(desk_, number, all_reduce);
+    call.publish(note_of(talk));
+    has_gone_on = goes_on(number, talk);
+    if (has_gone_on) call.finish();
+  });
+  return has_gone_on;
 }
 
-void Group::run_one(const Part& part, const Subject& subject) {
-  const uint64_t number = next_number(subject);
-  guarded(subject, [&] { Execution(desk_, number, part).run(); });
+bool Group::run_one(const Part& part, const Subject& subject, const Talk* talk) {
+  const uint64_t number = next_number(subject, talk);
+  bool has_gone_on = false;
+  std::optional<int64_t> heavy;  // known when the ranks have talked
+  guarded(subject, [&] {
+    const Path path = publish(desk_, number, part, note_of(talk));
+    has_gone_on = goes_on(number, talk);
+    if (!has_gone_on) return;
+    if (talk != nullptr) heavy = heavy_rank(part, size());
+    if (!heavy) Execution(desk_, number, part).finish_published(path);
+  });
+  if (heavy) run_shared(part, *heavy, subject);
+  return has_gone_on;
 }
 
 void Group::run_shared(const Part& part, int64_t heavy, const Subject& subject) {

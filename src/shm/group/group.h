@@ -41,12 +41,14 @@ struct Joined {
   std::string why_not = {};
 };
 
-// Where the notes of all ranks go, each to the beginning of its row. Notes may differ in length, up to
+// What the ranks tell one another in a call before anything moves. Notes may differ in length, up to
 // kNoteBytes and to `row_bytes`, which is the same on all ranks.
-struct Rows {
-  std::byte* data = nullptr;
+struct Talk {
+  std::span<const std::byte> note = {};  // this rank's
+  std::byte* rows = nullptr;             // where all notes go, each to the beginning of its row
   int64_t row_bytes = 0;
-  int64_t* lengths = nullptr;  // if given: has room for each
+  int64_t* lengths = nullptr;         // if given: has room for each
+  std::function<bool()> agrees = {};  // when all are there: whether the call goes on, the same on every rank
 };
 
 // Calls are collective unless said otherwise, made by one thread at a time, in the same order on every
@@ -78,23 +80,17 @@ class Group {
   std::chrono::milliseconds timeout() const { return desk_.waiting->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) { desk_.waiting->set_timeout(timeout); }
 
-  // Says a note and shows what others may take of this rank (of `shown`, its input and its pushes), hears
-  // every rank's note, and runs the part that `decide` then makes of them, which has the same input and
-  // pushes. Where it gives none, on every rank, nothing moves.
-  using Decide = std::function<const Part*()>;
-  void converse(std::span<const std::byte> note, const Part& shown, const Rows& rows, const Decide& decide,
-                const Subject& subject);
-
   // Every rank's note.
-  void gather_notes(std::span<const std::byte> mine, const Rows& rows, const Subject& subject = {});
+  void gather_notes(const Talk& talk, const Subject& subject = {}) { run(Part{}, subject, &talk); }
 
   // Returns once all ranks have come.
   void barrier();
 
-  // This rank's part of a collective; the others run theirs.
-  void run(const Part& part, const Subject& subject = {});
-  void run(const Flat& flat, const Subject& subject = {});
-  void run(const AllReduce& all_reduce, const Subject& subject = {});
+  // This rank's part of a collective; the others run theirs. The talk comes in the same meeting; of a part,
+  // all but its input and its pushes may be made while it goes on. Whether the call went on after it.
+  bool run(const Part& part, const Subject& subject = {}, const Talk* talk = nullptr);
+  bool run(const Flat& flat, const Subject& subject = {}, const Talk* talk = nullptr);
+  bool run(const AllReduce& all_reduce, const Subject& subject = {}, const Talk* talk = nullptr);
 
   // How many calls there were: the same on every rank, between two of them.
   uint64_t calls() const { return number_; }
@@ -103,7 +99,8 @@ class Group {
   Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting,
         bool can_read_processes);
 
-  void run_one(const Part& part, const Subject& subject);
+  bool run_one(const Part& part, const Subject& subject, const Talk* talk = nullptr);
+  bool goes_on(uint64_t number, const Talk* talk);
   void run_shared(const Part& part, int64_t heavy, const Subject& subject);
 
   // Takes those that were given, or finds out which are the faster ones between these cores: collective.
@@ -120,7 +117,7 @@ class Group {
   void tune_handing_back();
   void tune_address();
   std::vector<int64_t> numbers_of_all(int64_t mine);
-  uint64_t next_number(const Subject& subject);
+  uint64_t next_number(const Subject& subject, const Talk* talk = nullptr);
   void check_process() const;
   template <class Body>
   void guarded(const Subject& subject, Body&& body);

@@ -45,8 +45,9 @@ void Group::choose_ways(const std::optional<Ways>& given) {
 // The numbers of all ranks, by rank.
 std::vector<int64_t> Group::numbers_of_all(int64_t mine) {
   std::vector<int64_t> all(static_cast<size_t>(size()));
-  gather_notes(std::as_bytes(std::span(&mine, 1)),
-               {.data = reinterpret_cast<std::byte*>(all.data()), .row_bytes = sizeof(mine)});
+  gather_notes({.note = std::as_bytes(std::span(&mine, 1)),
+                .rows = reinterpret_cast<std::byte*>(all.data()),
+                .row_bytes = sizeof(mine)});
   return all;
 }
 

@@ -42,12 +42,10 @@ bool is_large_all_reduce(const RouteCall& moves) {
          static_cast<int64_t>(moves.x.nbytes()) > ShmEngine::slot_bytes();
 }
 
-std::span<const std::byte> note_in(const at::Tensor& block) {
-  return {static_cast<const std::byte*>(block.const_data_ptr()), static_cast<size_t>(block.numel())};
-}
-
-shm::Rows rows_in(Blocks& blocks) {
-  return {.data = static_cast<std::byte*>(blocks.rows.mutable_data_ptr()),
+// The blocks live as long as it.
+shm::Talk talk_of(const at::Tensor& block, Blocks& blocks) {
+  return {.note = {static_cast<const std::byte*>(block.const_data_ptr()), static_cast<size_t>(block.numel())},
+          .rows = static_cast<std::byte*>(blocks.rows.mutable_data_ptr()),
           .row_bytes = blocks.rows.size(1),
           .lengths = blocks.bytes.data()};
 }
@@ -78,7 +76,7 @@ Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, co
   Blocks blocks;
   in_turn([&](shm::Group& group) {
     blocks = fresh_blocks(row_bytes);
-    group.gather_notes(note_in(mine), rows_in(blocks), subject);
+    group.gather_notes(talk_of(mine, blocks), subject);
     blocks.number = group.calls();
   });
   return blocks;
@@ -87,23 +85,22 @@ Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, co
 void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decide& decide) {
   in_turn([&](shm::Group& group) {
     Blocks blocks = fresh_blocks(opening.row_bytes);
-    const shm::Rows rows = rows_in(blocks);
-    const ShmPart shown(opening.x, opening.pushes);
+    shm::Talk talk = talk_of(opening.block, blocks);
+    ShmPart part(opening.x, opening.pushes);
     std::optional<RouteCall> moves;
-    std::optional<ShmPart> part;
     std::exception_ptr verdict;
-    const auto decide_here = [&]() -> const shm::Part* {
+    talk.agrees = [&] {
       blocks.number = group.calls();
       try {
         moves = decide(std::move(blocks));
       } catch (const c10::ValueError&) {  // the same on every rank: none of them moves anything
         verdict = std::current_exception();
       }
-      if (!moves || is_large_all_reduce(*moves)) return nullptr;
-      part.emplace(*moves->route, moves->x, moves->out, KnownInputs{});
-      return &part->part();
+      if (!moves || is_large_all_reduce(*moves)) return false;
+      part.complete(*moves->route, moves->x, moves->out, {});
+      return true;
     };
-    group.converse(note_in(opening.block), shown.part(), rows, decide_here, subject);
+    group.run(part.part(), subject, &talk);
     if (verdict) std::rethrow_exception(verdict);
     if (moves && is_large_all_reduce(*moves))
       run_all_reduce(group, *moves->route, moves->x, moves->out, subject);

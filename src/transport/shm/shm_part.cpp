@@ -93,7 +93,7 @@ shm::Dims byte_strides(const at::Tensor& t) {
   return strides;
 }
 
-ShmPart::ShmPart(const at::Tensor& x, const at::Tensor& out) {
+void ShmPart::set_tensors(const at::Tensor& x, const at::Tensor& out) {
   part_.element_bytes = static_cast<int64_t>(x.itemsize());
   part_.input = input_of(x);
   part_.output = static_cast<std::byte*>(out.mutable_data_ptr());
@@ -108,8 +108,8 @@ ShmPart::ShmPart(const at::Tensor& x, const Moves& pushes) {
 }
 
 ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                 std::span<const std::byte* const> arrived)
-    : ShmPart(x, out) {
+                 std::span<const std::byte* const> arrived) {
+  set_tensors(x, out);
   here_.resize(route.pulls.size());
   for (size_t i = 0; i < route.pulls.size(); ++i) {
     const Move& pull = route.pulls[i];
@@ -124,8 +124,14 @@ ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
   if (!only_copies(route)) add_landings(route, x.scalar_type());
 }
 
-ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known)
-    : ShmPart(x, out) {
+ShmPart::ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known) {
+  complete(route, x, out, known);
+}
+
+void ShmPart::complete(const Route& route, const at::Tensor& x, const at::Tensor& out,
+                       const KnownInputs& known) {
+  set_tensors(x, out);
+  part_.pushes.clear();
   here_.resize(static_cast<size_t>(route.size));
   for (int64_t rank = 0; rank < route.size; ++rank) {
     const auto r = static_cast<size_t>(rank);

@@ -23,7 +23,7 @@ shm::Combine combination(const Route& route, at::ScalarType dtype);
 // A rank's part, and the memory that its pulls point to. Neither copied nor moved.
 class ShmPart {
  public:
-  // What others take of `x`, which may be undefined, and nothing else.
+  // What others take of `x`, which may be undefined, and nothing else until it is completed.
   ShmPart(const at::Tensor& x, const Moves& pushes);
   // The tensors, those of `known` too, live as long as this.
   ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
@@ -36,9 +36,11 @@ class ShmPart {
 
   const shm::Part& part() const { return part_; }
 
- private:
-  ShmPart(const at::Tensor& x, const at::Tensor& out);
+  // As the constructor.
+  void complete(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
 
+ private:
+  void set_tensors(const at::Tensor& x, const at::Tensor& out);
   void add_pushes(const Moves& pushes);
   void add_pulls(const Route& route);
   void add_landings(const Route& route, at::ScalarType dtype);

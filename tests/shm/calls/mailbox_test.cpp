@@ -82,7 +82,7 @@ TEST(Mailbox, AnotherLengthOrKindIsToldAndNotStored) {
 
 void meet(shm::Group& group) {
   std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
-  group.gather_notes({}, {.data = rows.data(), .row_bytes = 64});
+  group.gather_notes({.rows = rows.data(), .row_bytes = 64});
 }
 
 std::string loss_in(const std::function<void()>& call) {
@@ -333,7 +333,7 @@ TEST(Mailbox, ThreadsOfOneRankReceiveSideBySide) {
       });
     }
     std::vector<std::byte> rows(64 * 2);
-    for (int i = 0; i < 50; ++i) group.gather_notes({}, {.data = rows.data(), .row_bytes = 64});
+    for (int i = 0; i < 50; ++i) group.gather_notes({.rows = rows.data(), .row_bytes = 64});
     for (std::thread& thread : threads) thread.join();
     require(right == 150, std::to_string(right) + " of 150 came right");
   };

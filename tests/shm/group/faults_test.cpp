@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 void meet(shm::Group& group) {
   std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
-  group.gather_notes({}, {.data = rows.data(), .row_bytes = 64});
+  group.gather_notes({.rows = rows.data(), .row_bytes = 64});
 }
 
 // What a call says when it fails, and that it does so within a second.

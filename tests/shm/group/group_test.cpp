@@ -175,8 +175,9 @@ TEST_P(ShmGroup, RanksThatComeToShareACoreGoOn) {
   const auto body = [&](shm::Group& group) {
     std::array<int, 4> cores{};
     const int core = sched_getcpu();
-    group.gather_notes(std::as_bytes(std::span(&core, 1)),
-                       {.data = reinterpret_cast<std::byte*>(cores.data()), .row_bytes = sizeof(core)});
+    group.gather_notes({.note = std::as_bytes(std::span(&core, 1)),
+                        .rows = reinterpret_cast<std::byte*>(cores.data()),
+                        .row_bytes = sizeof(core)});
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(static_cast<size_t>(cores[0]), &one);
@@ -200,7 +201,7 @@ TEST_P(ShmGroup, NotesOfEveryLengthArrive) {
       const int64_t own = std::max(length - group.rank(), int64_t{0});
       const std::vector<std::byte> mine(static_cast<size_t>(own), std::byte(group.rank() + 1));
       std::vector<std::byte> rows(static_cast<size_t>(group.size() * 40'000));
-      group.gather_notes(mine, {.data = rows.data(), .row_bytes = 40'000});
+      group.gather_notes({.note = mine, .rows = rows.data(), .row_bytes = 40'000});
       for (int64_t rank = 0; rank < group.size(); ++rank) {
         const int64_t theirs = std::max(length - rank, int64_t{0});
         for (int64_t i = 0; i < 40'000; ++i) {
@@ -231,7 +232,7 @@ TEST_P(ShmGroup, RanksInDifferentCallsAllSayTheSameAndGoOn) {
     return [=](shm::Group& group) {
       const std::vector<std::byte> mine(static_cast<size_t>(bytes));
       std::vector<std::byte> rows(static_cast<size_t>(group.size() * 4096));
-      group.gather_notes(mine, {.data = rows.data(), .row_bytes = 4096}, about(what));
+      group.gather_notes({.note = mine, .rows = rows.data(), .row_bytes = 4096}, about(what));
     };
   };
   const auto sum = [](const char* what, int64_t bytes) {
