@@ -44,16 +44,16 @@ std::string span_text(const Step& step) {
 
 Json json_of(const Step& step, const StepScene& scene, bool has_times) {
   Json pieces = Json::array();
-  for (const Piece& piece : scene.pieces) {
+  for (const TilePiece& piece : scene.pieces) {
     pieces.push_back({piece.from, piece.to, piece.rect[0], piece.rect[1], piece.rect[2], piece.rect[3],
                       piece.bytes, piece.ranks});
   }
   Json sent = Json::array();
   Json received = Json::array();
   Json us = Json::array();
-  for (const Traffic& traffic : scene.traffic) {
-    sent.push_back(traffic.sent);
-    received.push_back(traffic.received);
+  for (const RankTraffic& traffic : scene.traffic) {
+    sent.push_back(traffic.sent_bytes);
+    received.push_back(traffic.received_bytes);
     us.push_back(traffic.us);
   }
   Json json{{"kind", name_of(step.kind)},
@@ -76,7 +76,7 @@ Json json_of(const Step& step, const StepScene& scene, bool has_times) {
 bool gives_the_costs(const Plan& plan, const std::vector<StepScene>& scenes, bool has_all_ranks) {
   for (size_t i = 0; i < scenes.size(); ++i) {
     double worst = 0;
-    for (const Traffic& traffic : scenes[i].traffic) worst = std::max(worst, traffic.us);
+    for (const RankTraffic& traffic : scenes[i].traffic) worst = std::max(worst, traffic.us);
     const double cost = plan.steps[i].cost_us;
     const double allowed = 1e-6 * std::max(1.0, cost);
     if (worst > cost + allowed || (has_all_ranks && worst < cost - allowed)) return false;
@@ -166,21 +166,21 @@ std::string ranges_of(const std::vector<int64_t>& ascending) {
 Json scene_of(const Plan& plan, const PageOptions& options) {
   const Frame frame(plan);
   const Topology topology = options.topology ? *options.topology : default_topology();
-  const Stage stage = stage_of(plan, frame, topology);
-  const bool has_times = gives_the_costs(plan, stage.scenes, !stage.tiling.is_grouped());
+  const PlanScene all = plan_scene_of(plan, frame, topology);
+  const bool has_times = gives_the_costs(plan, all.scenes, !all.tiling.is_grouped());
   Json tiles = Json::array();
-  for (const Tile& tile : stage.tiling.tiles) {
+  for (const Tile& tile : all.tiling.tiles) {
     tiles.push_back({{"rank", tile.ranks.front()},
                      {"ranks", ranges_of(tile.ranks)},
                      {"count", tile.ranks.size()},
                      {"row", tile.row},
                      {"column", tile.column}});
   }
-  Json states = Json::array({state_of(plan.from, stage.tiling, frame)});
+  Json states = Json::array({state_of(plan.from, all.tiling, frame)});
   Json steps = Json::array();
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    states.push_back(state_of(plan.steps[i].to, stage.tiling, frame));
-    steps.push_back(json_of(plan.steps[i], stage.scenes[i], has_times));
+    states.push_back(state_of(plan.steps[i].to, all.tiling, frame));
+    steps.push_back(json_of(plan.steps[i], all.scenes[i], has_times));
   }
   Json alternatives = Json::array();
   for (const Alternative& lost : plan.alternatives) alternatives.push_back(json_of(lost));
@@ -189,17 +189,17 @@ Json scene_of(const Plan& plan, const PageOptions& options) {
              {"shape", plan.from.shape()},
              {"width", frame.width()},
              {"height", frame.height()},
-             {"from", json_of(plan.from, stage.tiling, frame)},
-             {"to", json_of(plan.to, stage.tiling, frame)},
+             {"from", json_of(plan.from, all.tiling, frame)},
+             {"to", json_of(plan.to, all.tiling, frame)},
              {"cost_us", plan.cost_us},
              {"bytes", plan.bytes},
              {"total_bytes", plan.total_bytes},
              {"peak_bytes", plan.peak_bytes},
              {"topology", plan.topology},
              {"layouts", plan.layouts_searched},
-             {"ranks", stage.tiling.ranks},
-             {"rows", stage.tiling.rows},
-             {"columns", stage.tiling.columns},
+             {"ranks", all.tiling.ranks},
+             {"rows", all.tiling.rows},
+             {"columns", all.tiling.columns},
              {"tiles", tiles},
              {"states", states},
              {"steps", steps},

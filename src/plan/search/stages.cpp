@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "plan/geometry/all_reduce_shares.h"
 #include "plan/geometry/passage.h"
 
 namespace shardway {
@@ -130,44 +131,6 @@ Stage direct_stage(Route route) {
   return stage;
 }
 
-// The dim along which the largest of the shares is smallest.
-size_t dim_to_share(const Shape& extent, int64_t members) {
-  const auto largest_share = [&](size_t dim) {
-    Shape share = extent;
-    share[dim] = chunk_sizes(extent[dim], members).front();
-    return Box::whole(share).volume();
-  };
-  size_t best = 0;
-  for (size_t dim = 1; dim < extent.size(); ++dim) {
-    if (largest_share(dim) < largest_share(best)) best = dim;
-  }
-  return best;
-}
-
-// The box of extent `extent`, shared by the members of an all_reduce.
-std::vector<Box> shares_of(const Shape& extent, int64_t members) {
-  const size_t dim = dim_to_share(extent, members);
-  std::vector<Box> shares;
-  int64_t offset = 0;
-  for (const int64_t length : chunk_sizes(extent[dim], members)) {
-    shares.push_back(Box::whole(extent));
-    shares.back().offset[dim] = offset;
-    shares.back().extent[dim] = length;
-    offset += length;
-  }
-  return shares;
-}
-
-// The group ranks that hold addends of what `number` holds, itself among them.
-std::vector<int64_t> members_with(const Layout& from, const Passage& passage, const GroupRanks& ranks,
-                                  int64_t number) {
-  const Mesh members = from.mesh().submesh(passage.resolved, number);
-  std::vector<int64_t> result;
-  for (const int64_t member : members.ranks()) result.push_back(*ranks.rank_of(member));
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
 Stage all_reduce_stage(const Step& step, const Passage& passage, const GroupRanks& ranks, int64_t rank) {
   const Shape nothing(step.from.shape().size(), 0);
   Route scatter{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
@@ -180,25 +143,27 @@ Stage all_reduce_stage(const Step& step, const Passage& passage, const GroupRank
   if (!position) return stage;
 
   const Shape extent = step.from.box_at(*position).extent;
-  const std::vector<int64_t> members = members_with(step.from, passage, ranks, ranks.number_of(rank));
-  const std::vector<Box> shares = shares_of(extent, static_cast<int64_t>(members.size()));
-  const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-  const Box own = Box::whole(shares[me].extent);
-  for (size_t i = 0; i < members.size(); ++i) {
-    const Box theirs = Box::whole(shares[i].extent);
-    if (own.volume() > 0) scatter.pulls.push_back({.peer = members[i], .mine = own, .theirs = shares[me]});
-    if (theirs.volume() > 0)
-      scatter.pushes.push_back({.peer = members[i], .mine = shares[i], .theirs = theirs});
-    if (i == me) continue;
-    if (theirs.volume() > 0)
-      gather.pulls.push_back({.peer = members[i], .mine = shares[i], .theirs = theirs});
-    if (own.volume() > 0) gather.pushes.push_back({.peer = members[i], .mine = own, .theirs = shares[me]});
+  const Mesh members = step.from.mesh().submesh(passage.resolved, ranks.number_of(rank));
+  const AllReduceShares shares(extent, members.size());
+  const Box landing = shares.box_of(*members.position_of(ranks.number_of(rank)));
+  const Box own = Box::whole(landing.extent);
+  for (int64_t i = 0; i < members.size(); ++i) {
+    const int64_t peer = members.ranks()[static_cast<size_t>(i)];
+    const Box share = shares.box_of(i);
+    const Box theirs = Box::whole(share.extent);
+    if (own.volume() > 0) scatter.pulls.push_back({.peer = peer, .mine = own, .theirs = landing});
+    if (theirs.volume() > 0) scatter.pushes.push_back({.peer = peer, .mine = share, .theirs = theirs});
+    if (peer == ranks.number_of(rank)) continue;
+    if (theirs.volume() > 0) gather.pulls.push_back({.peer = peer, .mine = share, .theirs = theirs});
+    if (own.volume() > 0) gather.pushes.push_back({.peer = peer, .mine = own, .theirs = landing});
   }
+  for (Moves* moves : {&scatter.pulls, &scatter.pushes, &gather.pulls, &gather.pushes})
+    number_by_group(*moves, ranks);
   scatter.input_shape = extent;
   scatter.output_shape = own.extent;
   gather.input_shape = own.extent;
   gather.output_shape = extent;
-  return {.output_shape = extent, .route = scatter, .landing = shares[me], .collection = gather};
+  return {.output_shape = extent, .route = scatter, .landing = landing, .collection = gather};
 }
 
 int64_t largest_box_bytes(const Layout& layout) {
