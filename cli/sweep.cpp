@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 #include "plan/text/json.h"
 
 namespace shardway::cli {
@@ -32,7 +32,7 @@ class Sweeper {
   SweepRow row_at(int64_t length) const {
     const Layout from = with_length(from_, dim_, length);
     SweepRow row{.length = length,
-                 .bytes = product(from.shape()) * item_bytes(from.dtype()),
+                 .bytes = Box::whole(from.shape()).volume() * item_bytes(from.dtype()),
                  .cost_us = kImpossible,
                  .plan = "none"};
     try {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "plan/price/network.h"
-#include "plan/price/ring_sums.h"
-#include "plan/price/terrain.h"
+#include "plan/price/overlaps_by_block.h"
+#include "plan/price/state_space.h"
 
 namespace shardway {
 
@@ -26,22 +26,23 @@ struct Loads {
   void reset(size_t kinds, size_t level_count);
 };
 
-// A direct exchange: from a state of one terrain to one of another or the same; the addends of `resolved`
+// A direct exchange: from a state of one state space to one of another or the same; the addends of `resolved`
 // mesh dims are combined.
-struct Exchange {
-  const Terrain& senders;
+struct StateExchange {
+  const StateSpace& senders;
   size_t from;
-  const Terrain& receivers;
+  const StateSpace& receivers;
   size_t to;
   DimMask resolved;
 };
 
 // Pair by pair: for any meshes and hosts. `loads` is only written; reusing it saves allocations.
-void count_pairs(const Exchange& exchange, const Network& network, Loads& loads);
+void count_pairs(const StateExchange& exchange, const Network& network, Loads& loads);
 
 // Ring by ring, without looking at pairs: on one mesh whose hosts lie in blocks. Overlaps of boxes are
 // products of overlaps along each tensor dim, and so are their sums over a block of ranks. Kinds come in the
 // order of their first ranks.
-void count_rings(const Exchange& exchange, const Network& network, RingSums& sums, Loads& loads);
+void count_rings(const StateExchange& exchange, const Network& network, OverlapsByBlock& overlaps,
+                 Loads& loads);
 
 }  // namespace shardway

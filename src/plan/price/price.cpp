@@ -40,11 +40,11 @@ PriceList::PriceList(const Network& network, int64_t item_bytes)
     : network_(network),
       item_bytes_(item_bytes),
       has_rings_(network.ranks() > kFewRanks && !network.rings().empty()),
-      sums_(network) {}
+      overlaps_(network) {}
 
-Price PriceList::of_exchange(const Exchange& exchange) {
+Price PriceList::of_exchange(const StateExchange& exchange) {
   if (has_rings_) {
-    count_rings(exchange, network_, sums_, loads_);
+    count_rings(exchange, network_, overlaps_, loads_);
   } else {
     count_pairs(exchange, network_, loads_);
   }
@@ -82,9 +82,9 @@ Price PriceList::of_loads() const {
   return price;
 }
 
-double PriceList::staging_of(const Exchange& exchange, size_t position) const {
+double PriceList::staging_of(const StateExchange& exchange, size_t position) const {
   const double addends = exchange.senders.ranks_along(exchange.resolved);
-  return addends == 1 ? 0 : (addends - 1) * exchange.receivers.bounds(exchange.to).volumes[position];
+  return addends == 1 ? 0 : (addends - 1) * exchange.receivers.boxes(exchange.to).volumes[position];
 }
 
 }  // namespace shardway

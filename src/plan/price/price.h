@@ -46,14 +46,14 @@ class PriceList {
 
   const Network& network() const { return network_; }
 
-  Price of_exchange(const Exchange& exchange);
+  Price of_exchange(const StateExchange& exchange);
 
   // The addends along `dims` combined on every rank in two phases with one base: every rank combines its
   // share of the box (all_reduce_shares.h), then the shares are gathered.
-  Price of_all_reduce(const Terrain& terrain, size_t state, DimMask dims) const;
+  Price of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const;
 
   // Elements received on the worst rank beyond its box: the addends that a reduction keeps until it is done.
-  double staging_of(const Exchange& exchange, size_t position) const;
+  double staging_of(const StateExchange& exchange, size_t position) const;
 
  private:
   Price of_loads() const;
@@ -61,7 +61,7 @@ class PriceList {
   const Network& network_;
   int64_t item_bytes_;
   bool has_rings_;  // and so many ranks that counting them is quicker
-  RingSums sums_;
+  OverlapsByBlock overlaps_;
   Loads loads_;
 };
 

@@ -11,14 +11,14 @@ namespace {
 // The ranks that share an all_reduce: those that differ in some mesh dims alone.
 class Members {
  public:
-  Members(const Terrain& terrain, DimMask dims, const Network& network)
-      : terrain_(terrain), dims_(dims), network_(network) {
-    for (size_t m = 0; m < terrain.mesh_dims(); ++m) {
+  Members(const StateSpace& space, DimMask dims, const Network& network)
+      : space_(space), dims_(dims), network_(network) {
+    for (size_t m = 0; m < space.mesh_dims(); ++m) {
       if (!has(dims, m)) continue;
       std::vector<size_t> more;
       for (const size_t offset : offsets_) {
-        for (int64_t i = 0; i < terrain.mesh_shape()[m]; ++i) {
-          more.push_back(offset + static_cast<size_t>(i * terrain.stride(m)));
+        for (int64_t i = 0; i < space.mesh_shape()[m]; ++i) {
+          more.push_back(offset + static_cast<size_t>(i * space.stride(m)));
         }
       }
       offsets_ = std::move(more);
@@ -29,8 +29,8 @@ class Members {
   size_t count() const { return offsets_.size(); }
 
   bool is_first(size_t position) const {
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) {
-      if (has(dims_, m) && terrain_.coordinate(m, position) != 0) return false;
+    for (size_t m = 0; m < space_.mesh_dims(); ++m) {
+      if (has(dims_, m) && space_.coordinate(m, position) != 0) return false;
     }
     return true;
   }
@@ -68,32 +68,31 @@ class Members {
  private:
   size_t members_in(int64_t block) const {
     int64_t members = 1;
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) {
-      if (has(dims_, m))
-        members *= std::clamp<int64_t>(block / terrain_.stride(m), 1, terrain_.mesh_shape()[m]);
+    for (size_t m = 0; m < space_.mesh_dims(); ++m) {
+      if (has(dims_, m)) members *= std::clamp<int64_t>(block / space_.stride(m), 1, space_.mesh_shape()[m]);
     }
     return static_cast<size_t>(members);
   }
 
-  const Terrain& terrain_;
+  const StateSpace& space_;
   DimMask dims_;
   const Network& network_;
   std::vector<size_t> offsets_{0};
   std::vector<size_t> blocks_;
 };
 
-Dims extent_at(const Bounds& bounds, size_t position) {
-  Dims extent(bounds.tensor_dims);
+Dims extent_at(const StateBoxes& boxes, size_t position) {
+  Dims extent(boxes.tensor_dims);
   for (size_t d = 0; d < extent.size(); ++d)
-    extent[d] = static_cast<int64_t>(bounds.end_of(d)[position] - bounds.begin_of(d)[position]);
+    extent[d] = static_cast<int64_t>(boxes.end_of(d)[position] - boxes.begin_of(d)[position]);
   return extent;
 }
 
 }  // namespace
 
-Price PriceList::of_all_reduce(const Terrain& terrain, size_t state, DimMask dims) const {
-  const Members members(terrain, dims, network_);
-  const Bounds& bounds = terrain.bounds(state);
+Price PriceList::of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const {
+  const Members members(space, dims, network_);
+  const StateBoxes& boxes = space.boxes(state);
   const auto item = static_cast<double>(item_bytes_);
   const auto count = static_cast<double>(members.count());
   Loads loads;
@@ -101,11 +100,11 @@ Price PriceList::of_all_reduce(const Terrain& terrain, size_t state, DimMask dim
   std::set<std::pair<double, int64_t>> seen;
   Price price;
   double worst_us = 0;
-  for (size_t first = 0; first < terrain.positions(); ++first) {
-    const double volume = bounds.volumes[first];
+  for (size_t first = 0; first < space.positions(); ++first) {
+    const double volume = boxes.volumes[first];
     if (!members.is_first(first) || volume == 0) continue;
     price.total_bytes += static_cast<int64_t>(2 * volume * (count - 1) * item);
-    const AllReduceShares shares(extent_at(bounds, first), static_cast<int64_t>(members.count()));
+    const AllReduceShares shares(extent_at(boxes, first), static_cast<int64_t>(members.count()));
     if (!network_.rings().empty() && !seen.emplace(volume, shares.largest()).second) continue;
     for (size_t i = 0; i < members.count(); ++i) {
       members.count_loads(first, i, shares, loads);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "plan/geometry/all_reduce_shares.h"
-#include "plan/geometry/passage.h"
+#include "plan/geometry/exchange_rules.h"
 #include "plan/price/price.h"
 
 namespace shardway {
@@ -30,7 +30,7 @@ RankTraffic StepTraffic::of(const Route& route) const {
 }
 
 RankTraffic StepTraffic::of_exchange(const Route& route) const {
-  const bool combines = !passage_between(step_.from, step_.to).resolved.empty();
+  const bool combines = !exchange_rules_between(step_.from, step_.to).resolved.empty();
   const Mesh& senders = step_.from.mesh();
   const Mesh& receivers = step_.to.mesh();
   Loads loads;

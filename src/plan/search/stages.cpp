@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "plan/geometry/all_reduce_shares.h"
-#include "plan/geometry/passage.h"
+#include "plan/geometry/exchange_rules.h"
 
 namespace shardway {
 namespace {
@@ -18,9 +18,9 @@ using Shape = std::vector<int64_t>;
 }
 
 // Every rank holds all of what it is to hold: nothing moves between ranks.
-bool is_local(const Layout& from, const Layout& to, const Passage& passage) {
+bool is_local(const Layout& from, const Layout& to, const ExchangeRules& rules) {
   const Mesh& mesh = to.mesh();
-  const bool combines = std::any_of(passage.resolved.begin(), passage.resolved.end(),
+  const bool combines = std::any_of(rules.resolved.begin(), rules.resolved.end(),
                                     [&](int64_t dim) { return from.mesh().size(dim) > 1; });
   for (int64_t position = 0; position < mesh.size(); ++position) {
     const auto there = from.mesh().position_of(mesh.ranks()[static_cast<size_t>(position)]);
@@ -32,18 +32,18 @@ bool is_local(const Layout& from, const Layout& to, const Passage& passage) {
 }
 
 // Whether all that the step does is to combine addends where they lie.
-bool combines_in_place(const Step& step, const Passage& passage) {
-  if (passage.resolved.empty()) return false;
+bool combines_in_place(const Step& step, const ExchangeRules& rules) {
+  if (rules.resolved.empty()) return false;
   std::vector<Placement> placements = step.from.placements();
-  for (const int64_t dim : passage.resolved) placements[static_cast<size_t>(dim)] = replicate();
+  for (const int64_t dim : rules.resolved) placements[static_cast<size_t>(dim)] = replicate();
   return step.from.with(placements, step.from.order()) == step.to;
 }
 
 // Whether each rank of the group has an addend of the whole tensor, and is to have their combination.
-bool is_all_reduce_of_group(const Step& step, const Passage& passage, const GroupRanks& ranks) {
+bool is_all_reduce_of_group(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks) {
   int64_t members = 1;
-  for (const int64_t dim : passage.resolved) members *= step.from.mesh().size(dim);
-  return members > 1 && members == ranks.size() && combines_in_place(step, passage);
+  for (const int64_t dim : rules.resolved) members *= step.from.mesh().size(dim);
+  return members > 1 && members == ranks.size() && combines_in_place(step, rules);
 }
 
 bool is_replicated(const Layout& layout) {
@@ -86,22 +86,22 @@ std::optional<Split> split_in_rank_order(const Layout& layout) {
 
 // The step as the collective of the whole group that it is, so that an engine's own form of it can be used.
 // The layouts alone decide, so that every rank comes to the same answer.
-std::optional<Route> collective_of(const Step& step, const Passage& passage, const GroupRanks& ranks,
+std::optional<Route> collective_of(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks,
                                    int64_t rank) {
-  if (is_all_reduce_of_group(step, passage, ranks)) {
-    Route route = all_reduce_route(step.from.shape(), rank, ranks.size(), passage.op);
-    route.divisor = passage.divisor;
+  if (is_all_reduce_of_group(step, rules, ranks)) {
+    Route route = all_reduce_route(step.from.shape(), rank, ranks.size(), rules.op);
+    route.divisor = rules.divisor;
     return route;
   }
-  if (!passage.is_same_mesh || !is_whole_group(step.from.mesh(), ranks)) return std::nullopt;
-  if (is_replicated(step.to) && passage.resolved.empty()) {
+  if (!rules.is_same_mesh || !is_whole_group(step.from.mesh(), ranks)) return std::nullopt;
+  if (is_replicated(step.to) && rules.resolved.empty()) {
     if (const auto split = split_in_rank_order(step.from)) return all_gather_route(*split, rank);
   }
-  const bool holds_addends = static_cast<int64_t>(passage.resolved.size()) == step.from.mesh().ndim();
+  const bool holds_addends = static_cast<int64_t>(rules.resolved.size()) == step.from.mesh().ndim();
   if (!holds_addends) return std::nullopt;
   if (const auto split = split_in_rank_order(step.to)) {
-    Route route = reduce_scatter_route(*split, rank, passage.op);
-    route.divisor = passage.divisor;
+    Route route = reduce_scatter_route(*split, rank, rules.op);
+    route.divisor = rules.divisor;
     return route;
   }
   return std::nullopt;
@@ -114,14 +114,14 @@ void number_by_group(Moves& moves, const GroupRanks& ranks) {
     std::stable_sort(moves.begin(), moves.end(), before);
 }
 
-Route direct_route(const Step& step, const Passage& passage, const GroupRanks& ranks, int64_t rank) {
-  if (auto route = collective_of(step, passage, ranks, rank)) return *std::move(route);
+Route direct_route(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks, int64_t rank) {
+  if (auto route = collective_of(step, rules, ranks, rank)) return *std::move(route);
   Route route = redistribution_route(step.from, step.to, ranks.number_of(rank));
   route.rank = rank;
   route.size = ranks.size();
   number_by_group(route.pulls, ranks);
   number_by_group(route.pushes, ranks);
-  if (is_local(step.from, step.to, passage)) route.pattern = Pattern::own;
+  if (is_local(step.from, step.to, rules)) route.pattern = Pattern::own;
   return route;
 }
 
@@ -131,11 +131,11 @@ Stage direct_stage(Route route) {
   return stage;
 }
 
-Stage all_reduce_stage(const Step& step, const Passage& passage, const GroupRanks& ranks, int64_t rank) {
+Stage all_reduce_stage(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks, int64_t rank) {
   const Shape nothing(step.from.shape().size(), 0);
   Route scatter{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
-  scatter.op = passage.op;
-  scatter.divisor = passage.divisor;
+  scatter.op = rules.op;
+  scatter.divisor = rules.divisor;
   Route gather{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
   Stage stage = direct_stage(scatter);
   stage.collection = gather;
@@ -143,7 +143,7 @@ Stage all_reduce_stage(const Step& step, const Passage& passage, const GroupRank
   if (!position) return stage;
 
   const Shape extent = step.from.box_at(*position).extent;
-  const Mesh members = step.from.mesh().submesh(passage.resolved, ranks.number_of(rank));
+  const Mesh members = step.from.mesh().submesh(rules.resolved, ranks.number_of(rank));
   const AllReduceShares shares(extent, members.size());
   const Box landing = shares.box_of(*members.position_of(ranks.number_of(rank)));
   const Box own = Box::whole(landing.extent);
@@ -177,9 +177,9 @@ int64_t largest_box_bytes(const Layout& layout) {
 // that costs more than a second meeting, unless the engine does it in one pass (docs/decisions/0008).
 constexpr int64_t kCombinedWholeBytes = 256 << 10;
 
-bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_up_to_bytes) {
+bool runs_as_two_routes(const Step& step, const ExchangeRules& rules, int64_t whole_up_to_bytes) {
   const bool is_all_reduce = step.kind == StepKind::all_reduce;
-  const bool is_in_place = combines_in_place(step, passage);
+  const bool is_in_place = combines_in_place(step, rules);
   if (is_all_reduce && !is_in_place) refuse(step, "it does more than combine addends where they lie");
   if (!is_in_place || step.from.ndim() == 0) return false;
   const int64_t one_route_up_to =
@@ -188,12 +188,11 @@ bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_
 }
 
 Stage stage_of(const Step& step, const GroupRanks& ranks, int64_t rank, int64_t whole_up_to_bytes) {
-  const Passage passage = passage_between(step.from, step.to);
-  if (step.kind == StepKind::slice && !is_local(step.from, step.to, passage))
+  const ExchangeRules rules = exchange_rules_between(step.from, step.to);
+  if (step.kind == StepKind::slice && !is_local(step.from, step.to, rules))
     refuse(step, "ranks need what others hold");
-  if (runs_as_two_routes(step, passage, whole_up_to_bytes))
-    return all_reduce_stage(step, passage, ranks, rank);
-  return direct_stage(direct_route(step, passage, ranks, rank));
+  if (runs_as_two_routes(step, rules, whole_up_to_bytes)) return all_reduce_stage(step, rules, ranks, rank);
+  return direct_stage(direct_route(step, rules, ranks, rank));
 }
 
 }  // namespace

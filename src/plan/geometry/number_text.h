@@ -1,4 +1,4 @@
-// Numbers, and lists of them and of names: their product, their text.
+// The text of numbers, and of lists of numbers and names.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,6 @@
 #include <vector>
 
 namespace shardway {
-
-inline int64_t product(const std::vector<int64_t>& numbers) {
-  int64_t result = 1;
-  for (const int64_t number : numbers) result *= number;
-  return result;
-}
 
 inline std::string two_decimals(double value) {
   char text[48];

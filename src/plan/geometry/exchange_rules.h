@@ -14,7 +14,7 @@ namespace shardway {
 // An element lies on the ranks whose coordinates its box fixes on the dims that shard. On `resolved` dims
 // every rank holds an addend, and all are pulled. On `fixed` dims (replicated, or a Partial that stays) a
 // rank pulls from the coordinate of its home.
-struct Passage {
+struct ExchangeRules {
   bool is_same_mesh = true;
   std::vector<int64_t> resolved = {};
   std::vector<int64_t> fixed = {};
@@ -33,6 +33,6 @@ std::optional<std::string> why_not(const Layout& from, const Layout& to);
 bool makes_addends(const Layout& from, const Layout& to);
 
 // Throws std::invalid_argument with why_not.
-Passage passage_between(const Layout& from, const Layout& to);
+ExchangeRules exchange_rules_between(const Layout& from, const Layout& to);
 
 }  // namespace shardway

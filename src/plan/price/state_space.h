@@ -22,18 +22,18 @@ inline bool has(DimMask mask, size_t dim) { return (mask >> dim & 1U) != 0; }
 
 // Which mesh dims shard which tensor dims, in which order. Says nothing of Partial: the other mesh dims
 // replicate or hold addends, which boxes do not show.
-struct State {
+struct ShardState {
   struct Role {
     int8_t tensor_dim = -1;  // -1: not sharded
     uint8_t place = 0;       // in the order of its tensor dim's cuts
-    int8_t ragged = -1;      // index into the terrain's ragged placements; -1: balanced
+    int8_t ragged = -1;      // index into the state space's ragged placements; -1: balanced
 
     bool operator==(const Role&) const = default;
   };
   std::array<Role, kMostMeshDims> roles = {};
   DimMask sharded = 0;
 
-  bool operator==(const State&) const = default;
+  bool operator==(const ShardState&) const = default;
 };
 
 // A ragged placement of one of the two endpoints, on its own mesh dim.
@@ -46,7 +46,7 @@ struct RaggedRole {
 
 // Every rank's box in a state, as arrays over the positions of the mesh. Doubles hold the numbers exactly
 // and are compared and multiplied several at a time.
-struct Bounds {
+struct StateBoxes {
   std::vector<double> begins = {};  // [tensor dim][position]
   std::vector<double> ends = {};
   std::vector<double> volumes = {};  // [position]
@@ -58,8 +58,8 @@ struct Bounds {
 };
 
 // What a rank's box in one state has in common with a rank's box in another, and whether it lies in it.
-double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b);
-bool lies_within(const Bounds& inner, size_t at_inner, const Bounds& outer, size_t at_outer);
+double common_volume(const StateBoxes& a, size_t at_a, const StateBoxes& b, size_t at_b);
+bool lies_within(const StateBoxes& inner, size_t at_inner, const StateBoxes& outer, size_t at_outer);
 
 // What the ranks of a block of consecutive positions hold together: along each tensor dim a union of
 // intervals, and of those the product, since every mesh dim cuts one tensor dim.
@@ -80,20 +80,20 @@ double common_volume(const Reach& a, const Reach& b);
 // in ascending order: a mesh of many dims is then planned well, but no longer optimally.
 //
 // Not thread-safe: bounds are computed when first asked for.
-class Terrain {
+class StateSpace {
  public:
-  Terrain(const Layout& from, const Layout& to, const Mesh& mesh);
+  StateSpace(const Layout& from, const Layout& to, const Mesh& mesh);
 
   static constexpr size_t kMostStates = 40'000;
 
   size_t size() const { return states_.size(); }
   bool is_complete() const { return is_complete_; }  // all states, not only those near two layouts
-  const State& state(size_t index) const { return states_[index]; }
-  const Bounds& bounds(size_t index) const;
+  const ShardState& state(size_t index) const { return states_[index]; }
+  const StateBoxes& boxes(size_t index) const;
 
   // Where there are many ranks: some of them, in which all coordinates differ, and their boxes alone.
   const std::vector<size_t>& sample() const { return sample_; }
-  const Bounds& sampled(size_t index) const;
+  const StateBoxes& sampled(size_t index) const;
 
   // The longest interval along each tensor dim, [tensor dim]. One rank has them all, since every mesh dim
   // cuts one tensor dim: its box is the largest.
@@ -135,14 +135,14 @@ class Terrain {
   void enumerate_all();
   bool fits_all() const;
   void enumerate_near(const Layout& from, const Layout& to);
-  void add(const State& state) { states_.push_back(state); }
-  State state_of(const Layout& layout) const;
+  void add(const ShardState& state) { states_.push_back(state); }
+  ShardState state_of(const Layout& layout) const;
   bool keeps_cuts(size_t from, size_t to) const;
   bool covers(size_t from, size_t to) const;
   void find_longest();
   void find_filled();
-  Cut cut_of(const State& state, size_t mesh_dim) const;
-  Bounds compute(const State& state, std::span<const size_t> positions) const;
+  Cut cut_of(const ShardState& state, size_t mesh_dim) const;
+  StateBoxes compute(const ShardState& state, std::span<const size_t> positions) const;
   Reach compute_reach(size_t index, size_t block, size_t number) const;
 
   std::vector<int64_t> shape_;
@@ -153,15 +153,15 @@ class Terrain {
   bool is_complete_ = true;
   bool is_cramped_ = false;  // boxes may be empty, so that different cuts may give the same boxes
   std::vector<int32_t> coordinates_;
-  std::vector<State> states_;
+  std::vector<ShardState> states_;
   std::vector<double> longest_;
   std::vector<double> largest_volumes_;
   std::vector<double> filled_;
   mutable std::map<DimMask, std::vector<uint32_t>> keys_;
   std::vector<size_t> sample_;
   std::vector<size_t> all_;  // positions
-  mutable std::vector<std::unique_ptr<Bounds>> bounds_;
-  mutable std::vector<std::unique_ptr<Bounds>> sampled_;
+  mutable std::vector<std::unique_ptr<StateBoxes>> boxes_;
+  mutable std::vector<std::unique_ptr<StateBoxes>> sampled_;
   mutable std::map<size_t, std::vector<std::vector<std::unique_ptr<Reach>>>>
       reaches_;  // by block, [state][number]
 };

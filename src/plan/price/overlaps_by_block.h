@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/price/network.h"
-#include "plan/price/terrain.h"
+#include "plan/price/state_space.h"
 
 namespace shardway {
 
@@ -19,7 +19,7 @@ namespace shardway {
 // parts of its mesh row 4, and its own are 2.
 //
 // Coordinates that make no difference to any row share their rows.
-struct DimSums {
+struct DimOverlaps {
   enum Column : uint8_t { pulled, parts_pulled, pushed, parts_pushed };
 
   size_t columns = 0;
@@ -34,19 +34,20 @@ struct DimSums {
   }
 };
 
-// The sums of one network's exchanges on one terrain, kept. One thread at a time.
-class RingSums {
+// The sums of one network's exchanges on one state space, kept. One thread at a time.
+class OverlapsByBlock {
  public:
-  explicit RingSums(const Network& network) : network_(network) {}
+  explicit OverlapsByBlock(const Network& network) : network_(network) {}
 
   // On mesh dims of `varying` the ranks that meet may have different coordinates.
-  const DimSums& along(const Terrain& terrain, size_t from, size_t to, DimMask varying, size_t tensor_dim);
+  const DimOverlaps& along(const StateSpace& space, size_t from, size_t to, DimMask varying,
+                           size_t tensor_dim);
 
  private:
   using Key = std::tuple<size_t, uint64_t, uint64_t, DimMask>;
 
   const Network& network_;
-  std::map<Key, DimSums> known_;
+  std::map<Key, DimOverlaps> known_;
   std::vector<double> all_rows_;  // scratch
 };
 
