@@ -28,7 +28,7 @@ auto value_of(const std::string& option, const std::string& text, Read read) {
 
 Layout layout_of(const Layout& whole, const Mesh& mesh, const std::string& option, const std::string& text) {
   return value_of(option, text, [&] {
-    Placements read = read_placements(text, whole.ndim());
+    OrderedPlacements read = read_placements(text, whole.ndim());
     if (static_cast<int64_t>(read.placements.size()) != mesh.ndim()) {
       throw std::invalid_argument("has " + std::to_string(read.placements.size()) +
                                   (read.placements.size() == 1 ? " placement" : " placements") +

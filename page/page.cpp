@@ -30,9 +30,9 @@ std::string escaped(const std::string& text) {
 }
 
 // JSON in which no "</script>" can end the element that holds it.
-std::string in_script(const page::Json& json) {
+std::string in_script(const page::SceneJson& json) {
   std::string result;
-  for (const char letter : json.dump(-1, ' ', false, page::Json::error_handler_t::replace)) {
+  for (const char letter : json.dump(-1, ' ', false, page::SceneJson::error_handler_t::replace)) {
     result += letter == '<' ? "\\u003c" : std::string(1, letter);
   }
   return result;

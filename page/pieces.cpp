@@ -60,7 +60,7 @@ StepScene scene_of(const Step& step, const Tiling& tiling, const Frame& frame, c
   const StepTraffic traffic(step, topology);
   const GroupedPieces grouped(step, tiling, frame);
   for (size_t i = 0; i < tiling.tiles.size(); ++i) {
-    const Tile& tile = tiling.tiles[i];
+    const RankTile& tile = tiling.tiles[i];
     const auto to = static_cast<int64_t>(i);
     const Route first = redistribution_route(step.from, step.to, tile.ranks.front());
     if (tiling.is_grouped()) {
@@ -94,7 +94,7 @@ int64_t bytes_of(const Box& box, const Layout& layout) { return box.volume() * i
 
 std::vector<std::optional<Rect>> spaces_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
   std::vector<std::optional<Rect>> spaces;
-  for (const Tile& tile : tiling.tiles) {
+  for (const RankTile& tile : tiling.tiles) {
     std::optional<Rect>& space = spaces.emplace_back();
     for (const int64_t rank : tile.ranks) {
       const auto position = layout.mesh().position_of(rank);

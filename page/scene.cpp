@@ -16,12 +16,12 @@ bool has_addends(const Layout& layout) {
                      [](const Placement& placement) { return placement.is_partial(); });
 }
 
-Json state_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
-  Json holdings = Json::array();
+SceneJson state_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  SceneJson holdings = SceneJson::array();
   const auto spaces = spaces_of(layout, tiling, frame);
   for (size_t i = 0; i < tiling.tiles.size(); ++i) {
-    const Tile& tile = tiling.tiles[i];
-    Json held;
+    const RankTile& tile = tiling.tiles[i];
+    SceneJson held;
     if (const auto position = layout.mesh().position_of(tile.ranks.front())) {
       const Box box = layout.box_at(*position);
       held = {{"box", frame.rect_of(box)}, {"at", to_string(box)}, {"bytes", bytes_of(box, layout)}};
@@ -42,31 +42,31 @@ std::string span_text(const Step& step) {
   return text;
 }
 
-Json json_of(const Step& step, const StepScene& scene, bool has_times) {
-  Json pieces = Json::array();
+SceneJson json_of(const Step& step, const StepScene& scene, bool has_times) {
+  SceneJson pieces = SceneJson::array();
   for (const TilePiece& piece : scene.pieces) {
     pieces.push_back({piece.from, piece.to, piece.rect[0], piece.rect[1], piece.rect[2], piece.rect[3],
                       piece.bytes, piece.ranks});
   }
-  Json sent = Json::array();
-  Json received = Json::array();
-  Json us = Json::array();
+  SceneJson sent = SceneJson::array();
+  SceneJson received = SceneJson::array();
+  SceneJson us = SceneJson::array();
   for (const RankTraffic& traffic : scene.traffic) {
     sent.push_back(traffic.sent_bytes);
     received.push_back(traffic.received_bytes);
     us.push_back(traffic.us);
   }
-  Json json{{"kind", name_of(step.kind)},
-            {"over", span_text(step)},
-            {"cost_us", step.cost_us},
-            {"latency_us", step.latency_us},
-            {"bytes", step.bytes},
-            {"total_bytes", step.total_bytes},
-            {"peak_bytes", step.peak_bytes},
-            {"sums", has_addends(step.from) && placements_text(step.from) != placements_text(step.to)},
-            {"pieces", pieces},
-            {"sent", sent},
-            {"received", received}};
+  SceneJson json{{"kind", name_of(step.kind)},
+                 {"over", span_text(step)},
+                 {"cost_us", step.cost_us},
+                 {"latency_us", step.latency_us},
+                 {"bytes", step.bytes},
+                 {"total_bytes", step.total_bytes},
+                 {"peak_bytes", step.peak_bytes},
+                 {"sums", has_addends(step.from) && placements_text(step.from) != placements_text(step.to)},
+                 {"pieces", pieces},
+                 {"sent", sent},
+                 {"received", received}};
   if (has_times) json["us"] = us;
   return json;
 }
@@ -96,14 +96,14 @@ std::vector<int64_t> some_tiles_of(const std::vector<int64_t>& ranks, const Tili
 }
 
 // The tensor cut into the boxes that ranks hold, each with its holders.
-Json picture_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+SceneJson picture_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
   std::map<Rect, std::vector<int64_t>> holders;
   for (int64_t position = 0; position < layout.mesh().size(); ++position) {
     const Box box = layout.box_at(position);
     if (box.volume() == 0) continue;
     holders[frame.rect_of(box)].push_back(layout.mesh().ranks()[static_cast<size_t>(position)]);
   }
-  Json cells = Json::array();
+  SceneJson cells = SceneJson::array();
   if (holders.size() > kMostCells) return cells;
   for (auto& [rect, ranks] : holders) {
     std::sort(ranks.begin(), ranks.end());
@@ -113,11 +113,11 @@ Json picture_of(const Layout& layout, const Tiling& tiling, const Frame& frame) 
   return cells;
 }
 
-Json json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
-  Json json{{"text", placements_text(layout)},
-            {"mesh", to_string(layout.mesh())},
-            {"addends", has_addends(layout)},
-            {"cells", picture_of(layout, tiling, frame)}};
+SceneJson json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  SceneJson json{{"text", placements_text(layout)},
+                 {"mesh", to_string(layout.mesh())},
+                 {"addends", has_addends(layout)},
+                 {"cells", picture_of(layout, tiling, frame)}};
   std::vector<int64_t> idle;
   for (int64_t position = 0; position < layout.mesh().size(); ++position) {
     if (layout.box_at(position).volume() == 0)
@@ -129,8 +129,8 @@ Json json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
 }
 
 // Bytes on the worst rank while nothing moves: the plan's input, and what the steps so far have left.
-Json resting_bytes(const Plan& plan) {
-  Json resting = Json::array();
+SceneJson resting_bytes(const Plan& plan) {
+  SceneJson resting = SceneJson::array();
   const auto most = [](const Layout& layout) {
     int64_t bytes = 0;
     for (int64_t p = 0; p < layout.mesh().size(); ++p)
@@ -143,7 +143,7 @@ Json resting_bytes(const Plan& plan) {
   return resting;
 }
 
-Json json_of(const Alternative& lost) {
+SceneJson json_of(const Alternative& lost) {
   return {
       {"name", lost.name},   {"text", lost.text},     {"cost_us", lost.cost_us},      {"steps", lost.steps},
       {"bytes", lost.bytes}, {"reason", lost.reason}, {"peak_bytes", lost.peak_bytes}};
@@ -163,48 +163,48 @@ std::string ranges_of(const std::vector<int64_t>& ascending) {
   return text;
 }
 
-Json scene_of(const Plan& plan, const PageOptions& options) {
+SceneJson scene_of(const Plan& plan, const PageOptions& options) {
   const Frame frame(plan);
   const Topology topology = options.topology ? *options.topology : default_topology();
   const PlanScene all = plan_scene_of(plan, frame, topology);
   const bool has_times = gives_the_costs(plan, all.scenes, !all.tiling.is_grouped());
-  Json tiles = Json::array();
-  for (const Tile& tile : all.tiling.tiles) {
+  SceneJson tiles = SceneJson::array();
+  for (const RankTile& tile : all.tiling.tiles) {
     tiles.push_back({{"rank", tile.ranks.front()},
                      {"ranks", ranges_of(tile.ranks)},
                      {"count", tile.ranks.size()},
                      {"row", tile.row},
                      {"column", tile.column}});
   }
-  Json states = Json::array({state_of(plan.from, all.tiling, frame)});
-  Json steps = Json::array();
+  SceneJson states = SceneJson::array({state_of(plan.from, all.tiling, frame)});
+  SceneJson steps = SceneJson::array();
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     states.push_back(state_of(plan.steps[i].to, all.tiling, frame));
     steps.push_back(json_of(plan.steps[i], all.scenes[i], has_times));
   }
-  Json alternatives = Json::array();
+  SceneJson alternatives = SceneJson::array();
   for (const Alternative& lost : plan.alternatives) alternatives.push_back(json_of(lost));
-  Json scene{{"text", plan.text()},
-             {"dtype", name_of(plan.from.dtype())},
-             {"shape", plan.from.shape()},
-             {"width", frame.width()},
-             {"height", frame.height()},
-             {"from", json_of(plan.from, all.tiling, frame)},
-             {"to", json_of(plan.to, all.tiling, frame)},
-             {"cost_us", plan.cost_us},
-             {"bytes", plan.bytes},
-             {"total_bytes", plan.total_bytes},
-             {"peak_bytes", plan.peak_bytes},
-             {"topology", plan.topology},
-             {"layouts", plan.layouts_searched},
-             {"ranks", all.tiling.ranks},
-             {"rows", all.tiling.rows},
-             {"columns", all.tiling.columns},
-             {"tiles", tiles},
-             {"states", states},
-             {"steps", steps},
-             {"resting", resting_bytes(plan)},
-             {"alternatives", alternatives}};
+  SceneJson scene{{"text", plan.text()},
+                  {"dtype", name_of(plan.from.dtype())},
+                  {"shape", plan.from.shape()},
+                  {"width", frame.width()},
+                  {"height", frame.height()},
+                  {"from", json_of(plan.from, all.tiling, frame)},
+                  {"to", json_of(plan.to, all.tiling, frame)},
+                  {"cost_us", plan.cost_us},
+                  {"bytes", plan.bytes},
+                  {"total_bytes", plan.total_bytes},
+                  {"peak_bytes", plan.peak_bytes},
+                  {"topology", plan.topology},
+                  {"layouts", plan.layouts_searched},
+                  {"ranks", all.tiling.ranks},
+                  {"rows", all.tiling.rows},
+                  {"columns", all.tiling.columns},
+                  {"tiles", tiles},
+                  {"states", states},
+                  {"steps", steps},
+                  {"resting", resting_bytes(plan)},
+                  {"alternatives", alternatives}};
   if (frame.down()) scene["down"] = *frame.down();
   if (frame.across()) scene["across"] = *frame.across();
   if (options.max_bytes) scene["max_bytes"] = *options.max_bytes;

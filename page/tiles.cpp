@@ -36,7 +36,7 @@ int64_t columns_for(const std::vector<int64_t>& groups) {
   return columns;
 }
 
-void place(Tiling& tiling, std::vector<Tile> tiles, int64_t columns) {
+void place(Tiling& tiling, std::vector<RankTile> tiles, int64_t columns) {
   const int64_t first_row = tiling.rows;
   for (size_t i = 0; i < tiles.size(); ++i) {
     tiles[i].row = first_row + static_cast<int64_t>(i) / columns;
@@ -53,8 +53,8 @@ void place(Tiling& tiling, std::vector<Tile> tiles, int64_t columns) {
 }
 
 // The tiles of a mesh, row-major; those of ranks that are placed already are left out.
-std::vector<Tile> tiles_of(const Mesh& mesh, const std::vector<int64_t>& groups, const Tiling& placed) {
-  std::vector<Tile> tiles(
+std::vector<RankTile> tiles_of(const Mesh& mesh, const std::vector<int64_t>& groups, const Tiling& placed) {
+  std::vector<RankTile> tiles(
       static_cast<size_t>(std::accumulate(groups.begin(), groups.end(), int64_t{1}, std::multiplies<>())));
   for (int64_t position = 0; position < mesh.size(); ++position) {
     const int64_t rank = mesh.ranks()[static_cast<size_t>(position)];
@@ -66,7 +66,7 @@ std::vector<Tile> tiles_of(const Mesh& mesh, const std::vector<int64_t>& groups,
     }
     tiles[static_cast<size_t>(index)].ranks.push_back(rank);
   }
-  std::erase_if(tiles, [](const Tile& tile) { return tile.ranks.empty(); });
+  std::erase_if(tiles, [](const RankTile& tile) { return tile.ranks.empty(); });
   return tiles;
 }
 

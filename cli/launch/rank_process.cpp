@@ -42,7 +42,7 @@ Pipe fresh_pipe() {
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
 // The names are torchrun's.
-void set_environment(const LaunchCall& call, const Launch& launch, int64_t rank) {
+void set_environment(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank) {
   const std::string ranks = std::to_string(call.ranks);
   set("RANK", std::to_string(rank));
   set("LOCAL_RANK", std::to_string(rank));
@@ -68,7 +68,7 @@ void set_signals() {
 }
 
 // In the child: becomes the program, or writes why it cannot.
-[[noreturn]] void become(const LaunchCall& call, const Launch& launch, int64_t rank, pid_t launcher,
+[[noreturn]] void become(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank, pid_t launcher,
                          const Pipe& why_not) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);
@@ -114,14 +114,14 @@ uint16_t free_port() {
 
 }  // namespace
 
-Launch fresh_launch(const LaunchCall& call) {
+LaunchIdentity fresh_launch(const LaunchCall& call) {
   std::random_device random;
   return {.job = std::to_string(random()) + "-" + std::to_string(random()) + "-" + std::to_string(getpid()),
           .port = free_port(),
           .files = make_room_for(call.ranks)};
 }
 
-RankProcess start_rank(const LaunchCall& call, const Launch& launch, int64_t rank) {
+RankProcess start_rank(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank) {
   Pipe out = fresh_pipe();
   Pipe err = fresh_pipe();
   Pipe why_not = fresh_pipe();

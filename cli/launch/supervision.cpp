@@ -25,7 +25,6 @@ namespace shardway::cli {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 constexpr auto kGrace = 5s;  // between asking ranks to end and ending them
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -79,6 +78,8 @@ class Supervisor {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   static shm::File signals_as_file() {
     // Where it is ignored, as a parent may have left it, children that end would be forgotten. The others
     // stay as they are: under nohup neither the launcher nor a rank minds SIGHUP.
@@ -184,7 +185,7 @@ class Supervisor {
 
   const LaunchCall& call_;
   shm::File signals_;
-  Launch launch_;
+  LaunchIdentity launch_;
   Keeper keeper_;
   std::vector<RankProcess> ranks_;
   std::vector<RankLines> streams_;                  // two per rank

@@ -37,7 +37,7 @@ TEST(Tiling, EveryRankIsInOneTileAndEveryTileInOnePlace) {
     std::multiset<int64_t> ranks;
     std::set<std::pair<int64_t, int64_t>> places;
     for (size_t t = 0; t < tiling.tiles.size(); ++t) {
-      const page::Tile& tile = tiling.tiles[t];
+      const page::RankTile& tile = tiling.tiles[t];
       ranks.insert(tile.ranks.begin(), tile.ranks.end());
       places.emplace(tile.row, tile.column);
       EXPECT_TRUE(tile.row < tiling.rows && tile.column < tiling.columns);

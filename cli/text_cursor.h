@@ -11,9 +11,9 @@
 
 namespace shardway::cli {
 
-class Cursor {
+class TextCursor {
  public:
-  explicit Cursor(std::string_view text) : text_(text) {}
+  explicit TextCursor(std::string_view text) : text_(text) {}
 
   bool is_at_end() const { return at_ == text_.size(); }
   char next() const { return is_at_end() ? '\0' : text_[at_]; }
