@@ -4,6 +4,7 @@
 #include <set>
 
 #include "page/pieces.h"
+#include "plan/geometry/number_text.h"
 
 namespace shardway::page {
 namespace {
@@ -150,18 +151,6 @@ SceneJson json_of(const Alternative& lost) {
 }
 
 }  // namespace
-
-std::string ranges_of(const std::vector<int64_t>& ascending) {
-  std::string text;
-  for (size_t i = 0; i < ascending.size();) {
-    size_t last = i;
-    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(ascending[i]);
-    if (last > i) text += (last == i + 1 ? "," : "-") + std::to_string(ascending[last]);
-    i = last + 1;
-  }
-  return text;
-}
 
 SceneJson scene_of(const Plan& plan, const PageOptions& options) {
   const Frame frame(plan);

@@ -13,7 +13,4 @@ using SceneJson = nlohmann::ordered_json;
 
 SceneJson scene_of(const Plan& plan, const PageOptions& options);
 
-// 0-3,8
-std::string ranges_of(const std::vector<int64_t>& ascending);
-
 }  // namespace shardway::page

@@ -41,4 +41,17 @@ std::string join(const std::vector<Item>& items, const char* between) {
   return text;
 }
 
+// Ascending numbers as ranges: 0-3,8.
+inline std::string ranges_of(const std::vector<int64_t>& ascending) {
+  std::string text;
+  for (size_t i = 0; i < ascending.size();) {
+    size_t last = i;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(ascending[i]);
+    if (last > i) text += (last == i + 1 ? "," : "-") + std::to_string(ascending[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
 }  // namespace shardway

@@ -28,9 +28,13 @@ class RankKinds {
     for (size_t d = 0; d < space_.shape().size(); ++d)
       overlaps_.push_back(&overlaps.along(space_, exchange.from, exchange.to, varying, d));
     for (size_t m = 0; m < space_.mesh_dims(); ++m) alike_.push_back(alike_along(m));
-    for (size_t ring = 0; ring < network.rings().size(); ++ring) {
-      senders_alike_.push_back(ranks_in_block(ring, varying & ~space_.state(exchange.from).sharded));
-      receivers_alike_.push_back(ranks_in_block(ring, varying & ~space_.state(exchange.to).sharded));
+    const auto alike_in = [&](const Ring& ring, size_t state) {
+      const DimMask dims = varying & ~space_.state(state).sharded;
+      return static_cast<double>(space_.ranks_in_block(ring.block, dims));
+    };
+    for (const Ring& ring : network.rings()) {
+      senders_alike_.push_back(alike_in(ring, exchange.from));
+      receivers_alike_.push_back(alike_in(ring, exchange.to));
     }
   }
 
@@ -65,17 +69,6 @@ class RankKinds {
       ++known->count;
     }
     return alike;
-  }
-
-  // Of the ranks of a block that differ along some dims alone, how many there are.
-  double ranks_in_block(size_t ring, DimMask dims) const {
-    int64_t ranks = 1;
-    for (size_t m = 0; m < space_.mesh_dims(); ++m) {
-      if (has(dims, m))
-        ranks *=
-            std::clamp<int64_t>(network_.rings()[ring].block / space_.stride(m), 1, space_.mesh_shape()[m]);
-    }
-    return static_cast<double>(ranks);
   }
 
   // Finds the rows of a kind; the first rank of each comes in rank order. Gives back how many ranks it has.

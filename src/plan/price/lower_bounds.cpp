@@ -278,8 +278,7 @@ double LowerBounds::hosts_along(const StateSpace& space, DimMask dims) const {
   int64_t hosts = 1;
   for (size_t m = 0; m < space.mesh_dims(); ++m) {
     if (!has(dims, m)) continue;
-    const int64_t size = space.mesh_shape()[m];
-    hosts *= size / std::clamp<int64_t>(network_.host_block() / space.stride(m), 1, size);
+    hosts *= space.mesh_shape()[m] / space.coordinates_in_block(network_.host_block(), m);
   }
   return static_cast<double>(hosts);
 }

@@ -158,11 +158,6 @@ class OverlapRows {
     }
   }
 
-  // How many coordinates along a mesh dim a block holds.
-  int64_t span_of(size_t ring, size_t m) const {
-    return std::clamp<int64_t>(network_.rings()[ring].block / space_.stride(m), 1, space_.mesh_shape()[m]);
-  }
-
   void fill(DimOverlaps::Column column, const std::vector<Interval>& mine, DimMask dims, const Cuts& theirs,
             DimMask varying) {
     Spans before = {};
@@ -170,7 +165,7 @@ class OverlapRows {
       Spans spans = {};
       for (size_t i = 0; i < theirs.size(); ++i) {
         const auto m = static_cast<size_t>(theirs[i].mesh_dim);
-        spans[i] = has(varying, m) ? span_of(ring, m) : 1;
+        spans[i] = has(varying, m) ? space_.coordinates_in_block(network_.rings()[ring].block, m) : 1;
       }
       const size_t here = DimOverlaps::column(ring, column);
       if (ring > 0 && spans == before) {

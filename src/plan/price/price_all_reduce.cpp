@@ -23,7 +23,8 @@ class Members {
       }
       offsets_ = std::move(more);
     }
-    for (const Ring& ring : network.rings()) blocks_.push_back(members_in(ring.block));
+    for (const Ring& ring : network.rings())
+      blocks_.push_back(static_cast<size_t>(space.ranks_in_block(ring.block, dims)));
   }
 
   size_t count() const { return offsets_.size(); }
@@ -66,14 +67,6 @@ class Members {
   }
 
  private:
-  size_t members_in(int64_t block) const {
-    int64_t members = 1;
-    for (size_t m = 0; m < space_.mesh_dims(); ++m) {
-      if (has(dims_, m)) members *= std::clamp<int64_t>(block / space_.stride(m), 1, space_.mesh_shape()[m]);
-    }
-    return static_cast<size_t>(members);
-  }
-
   const StateSpace& space_;
   DimMask dims_;
   const Network& network_;

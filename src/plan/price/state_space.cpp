@@ -225,17 +225,16 @@ double StateSpace::ranks_along(DimMask dims) const {
   return ranks;
 }
 
-const std::vector<uint32_t>& StateSpace::keys_along(DimMask dims) const {
-  std::vector<uint32_t>& keys = keys_[dims];
-  if (!keys.empty()) return keys;
-  keys.assign(positions_, 0);
+int64_t StateSpace::coordinates_in_block(int64_t block, size_t mesh_dim) const {
+  return std::clamp<int64_t>(block / strides_[mesh_dim], 1, mesh_shape_[mesh_dim]);
+}
+
+int64_t StateSpace::ranks_in_block(int64_t block, DimMask dims) const {
+  int64_t ranks = 1;
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
-    if (!has(dims, m)) continue;
-    for (size_t p = 0; p < positions_; ++p) {
-      keys[p] = keys[p] * static_cast<uint32_t>(mesh_shape_[m]) + static_cast<uint32_t>(coordinate(m, p));
-    }
+    if (has(dims, m)) ranks *= coordinates_in_block(block, m);
   }
-  return keys;
+  return ranks;
 }
 
 DimMask StateSpace::unsettled(size_t from, size_t to) const {

@@ -115,8 +115,10 @@ class StateSpace {
   size_t mesh_dims() const { return mesh_shape_.size(); }
   size_t positions() const { return positions_; }
   double ranks_along(DimMask dims) const;  // the product of their sizes
-  // By position, a number for its coordinates along some dims, below ranks_along(dims).
-  const std::vector<uint32_t>& keys_along(DimMask dims) const;
+  // Within a block of consecutive positions: how many coordinates along one mesh dim it holds, and how many
+  // ranks that differ in some dims only.
+  int64_t coordinates_in_block(int64_t block, size_t mesh_dim) const;
+  int64_t ranks_in_block(int64_t block, DimMask dims) const;
   int64_t stride(size_t mesh_dim) const { return strides_[mesh_dim]; }
   int32_t coordinate(size_t mesh_dim, size_t position) const {
     return coordinates_[mesh_dim * positions_ + position];
@@ -157,7 +159,6 @@ class StateSpace {
   std::vector<double> longest_;
   std::vector<double> largest_volumes_;
   std::vector<double> filled_;
-  mutable std::map<DimMask, std::vector<uint32_t>> keys_;
   std::vector<size_t> sample_;
   std::vector<size_t> all_;  // positions
   mutable std::vector<std::unique_ptr<StateBoxes>> boxes_;
