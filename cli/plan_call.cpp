@@ -15,7 +15,7 @@ std::string without_subject(const std::string& text) {
   return text;
 }
 
-// What is read of an option; where that fails, the sentence begins with the option and its text.
+// Reads an option. If that fails, the error begins with the option and its text.
 template <class Read>
 auto value_of(const std::string& option, const std::string& text, Read read) {
   try {

@@ -45,7 +45,7 @@ class Sweeper {
     return row;
   }
 
-  // The first row found by halving whose plan differs from that of `left`, as that of `right` does.
+  // By halving, finds the first row whose plan is not that of `left`. The plan of `right` is not.
   SweepRow change_between(const SweepRow& left, SweepRow right) const {
     int64_t same = left.length;
     while (right.length - same > 1) {

@@ -1,4 +1,4 @@
-// A place in a text that is being read; what it refuses is named by its column, counted from 1.
+// A place in a text that is being read. Errors name a column, counted from 1.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class TextCursor {
     return value;
   }
 
-  // Letters, digits and underscores, as long as they go.
+  // The letters, digits and underscores that come next.
   std::string word() {
     const size_t begin = at_;
     while (std::isalnum(static_cast<unsigned char>(next())) != 0 || next() == '_') ++at_;

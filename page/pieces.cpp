@@ -19,8 +19,8 @@ void add_pieces(const std::vector<TakenBox>& taken, int64_t to, const Tiling& ti
   }
 }
 
-// Between tiles of several ranks: the space that a tile has before the step and another one after it, where
-// the first or the last rank of that one takes from it.
+// Pieces between tiles of several ranks. Two tiles are joined if the first or the last rank of the receiving
+// one takes from the other. The piece is the space that one has before the step and the other after it.
 class GroupedPieces {
  public:
   GroupedPieces(const Step& step, const Tiling& tiling, const Frame& frame)

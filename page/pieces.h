@@ -40,7 +40,7 @@ struct PlanScene {
   std::vector<StepScene> scenes = {};
 };
 
-// As many tiles as give few enough pieces to watch.
+// Takes fewer tiles until there are few enough pieces to watch.
 PlanScene plan_scene_of(const Plan& plan, const Frame& frame, const Topology& topology);
 
 // The space that the boxes of each tile's ranks take.

@@ -72,8 +72,8 @@ SceneJson json_of(const Step& step, const StepScene& scene, bool has_times) {
   return json;
 }
 
-// Whether the topology is the one that the plan was priced with: no rank takes longer than the step, and the
-// busiest takes as long.
+// Whether the plan was priced with this topology: no rank takes longer than the step costs, and the busiest
+// one takes as long.
 bool gives_the_costs(const Plan& plan, const std::vector<StepScene>& scenes, bool has_all_ranks) {
   for (size_t i = 0; i < scenes.size(); ++i) {
     double worst = 0;
@@ -85,7 +85,7 @@ bool gives_the_costs(const Plan& plan, const std::vector<StepScene>& scenes, boo
   return true;
 }
 
-// The tiles of these ranks, or as many of them as can be shown, from the first to the last.
+// The tiles of these ranks. If there are too many to show, some of them, the first and the last included.
 std::vector<int64_t> some_tiles_of(const std::vector<int64_t>& ranks, const Tiling& tiling) {
   std::set<int64_t> tiles;
   for (const int64_t rank : ranks) tiles.insert(tiling.tile_of_rank[static_cast<size_t>(rank)]);

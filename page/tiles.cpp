@@ -11,7 +11,7 @@ constexpr int64_t kMostRows = 8;
 constexpr int64_t kMostColumns = 16;
 constexpr int64_t kFolded = 8;  // columns where no mesh dim fits
 
-// Groups of coordinates along each mesh dim, halved from the longest on until there are few enough.
+// Groups of coordinates along each mesh dim. The longest dim is halved until there are few enough.
 std::vector<int64_t> groups_along(const Mesh& mesh, int64_t most) {
   std::vector<int64_t> groups = mesh.shape();
   const auto count = [&] {
@@ -24,7 +24,7 @@ std::vector<int64_t> groups_along(const Mesh& mesh, int64_t most) {
   return groups;
 }
 
-// The innermost mesh dim across, more of them where there would be too many rows; a long dim is folded.
+// The innermost mesh dim lies across, and further ones if there were too many rows. A long dim is folded.
 int64_t columns_for(const std::vector<int64_t>& groups) {
   int64_t rows = std::accumulate(groups.begin(), groups.end(), int64_t{1}, std::multiplies<>());
   int64_t columns = 1;

@@ -1,5 +1,5 @@
-// The ranks of a plan as tiles on a grid: one tile a rank or, where there are too many, one for several ranks
-// that are neighbours on the mesh.
+// The ranks of a plan as tiles on a grid. A tile is one rank or, if there are too many, several neighbours on
+// the mesh.
 #pragma once
 
 #include <cstdint>

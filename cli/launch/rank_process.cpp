@@ -86,7 +86,7 @@ void set_signals() {
   _exit(1);
 }
 
-// Lets the launcher read two streams of every rank, and gives the limit that was before.
+// Raises the limit so that the launcher can read two streams of every rank. Returns the limit before.
 rlimit make_room_for(int64_t ranks) {
   rlimit before{};
   if (getrlimit(RLIMIT_NOFILE, &before) != 0) raise_error("getrlimit");
@@ -135,7 +135,7 @@ RankProcess start_rank(const LaunchCall& call, const LaunchIdentity& launch, int
     dup2(err.to.get(), STDERR_FILENO);
     become(call, launch, rank, launcher, why_not);
   }
-  setpgid(pid, pid);  // here too: whoever is first
+  setpgid(pid, pid);  // parent and child both do it: either may be first
   why_not.to = File();
   int error = 0;
   if (read(why_not.from.get(), &error, sizeof(error)) == sizeof(error)) {

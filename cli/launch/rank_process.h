@@ -12,7 +12,7 @@
 
 namespace shardway::cli {
 
-// More on one host than this is a slip of the hand.
+// More ranks than this on one host are a typing error.
 inline constexpr int64_t kMostRanks = 1024;
 
 struct LaunchCall {

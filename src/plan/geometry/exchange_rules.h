@@ -1,4 +1,4 @@
-// What may pass from one layout straight to another, and from which of several replicas.
+// The rules of a direct exchange between two layouts: what is allowed, and which replica a rank pulls from.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@ namespace shardway {
 
 // The roles of the source's mesh dims in a direct exchange.
 //
-// An element lies on the ranks whose coordinates its box fixes on the dims that shard. On `resolved` dims
-// every rank holds an addend, and all are pulled. On `fixed` dims (replicated, or a Partial that stays) a
-// rank pulls from the coordinate of its home.
+// On dims that shard, an element's position in the tensor decides which coordinate holds it. On `resolved`
+// dims every coordinate holds an addend, and a rank pulls them all. On `fixed` dims (replicated, or a Partial
+// that stays) a rank pulls from one coordinate, that of its home.
 struct ExchangeRules {
   bool is_same_mesh = true;
   std::vector<int64_t> resolved = {};
@@ -21,15 +21,16 @@ struct ExchangeRules {
   Op op = Op::sum;
   int64_t divisor = 1;
 
-  // The coordinate in the source's mesh that the target's rank at `position` pulls from, as far as the
-  // fixed dims say: its own where it is there, else the replica of number position modulo replicas.
+  // The coordinate in the source's mesh that the target's rank at `position` pulls from. Only its fixed dims
+  // matter. It is the rank's own coordinate if the rank is in that mesh, else replica number `position`
+  // modulo the number of replicas.
   std::vector<int64_t> home_of(const Layout& from, const Layout& to, int64_t position) const;
 };
 
-// Why nothing leads from one to the other: another shape or dtype, or addends that would have to be made.
+// Why there is no way from one to the other: shapes or dtypes differ, or addends would have to be made.
 std::optional<std::string> why_not(const Layout& from, const Layout& to);
 
-// Whether the one reason is that addends would have to be made.
+// Whether addends would have to be made.
 bool makes_addends(const Layout& from, const Layout& to);
 
 // Throws std::invalid_argument with why_not.

@@ -1,4 +1,4 @@
-// The direct exchange between two layouts, as one rank's part of it.
+// One rank's part of the direct exchange between two layouts.
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
@@ -23,8 +23,8 @@ Overlaps overlaps_with(const Layout& other, const Box& mine, const Pins& pins) {
   return result;
 }
 
-// One part per tensor dim, in every combination; those of the last dim vary fastest. Going to the next one
-// takes no division.
+// One part per tensor dim, in every combination. The parts of the last dim vary fastest. Going to the next
+// combination takes no division.
 class PartChoice {
  public:
   explicit PartChoice(const Overlaps& overlaps) : count_(1) {
@@ -46,7 +46,7 @@ class PartChoice {
     number_ = number;
   }
 
-  // The position that the parts make.
+  // The mesh position that the chosen parts lead to.
   int64_t place() const {
     int64_t place = 0;
     for (const Dim& dim : dims_) place += dim.chosen->place;
@@ -82,7 +82,7 @@ class PartChoice {
   size_t number_ = 0;
 };
 
-// The positions that differ from the first in some dims alone, as distances from it, ascending.
+// The positions that differ from the first one in these dims only, as ascending distances from it.
 std::vector<int64_t> distances_along(const Mesh& mesh, const std::vector<int64_t>& dims) {
   std::vector<int64_t> distances{0};
   for (const int64_t dim : dims) {
@@ -96,7 +96,7 @@ std::vector<int64_t> distances_along(const Mesh& mesh, const std::vector<int64_t
   return distances;
 }
 
-// The position that a coordinate makes on some dims, the others at 0.
+// The position of a coordinate whose other dims are set to 0.
 int64_t position_along(const Mesh& mesh, const std::vector<int64_t>& coordinate,
                        const std::vector<int64_t>& dims) {
   int64_t position = 0;
@@ -104,13 +104,13 @@ int64_t position_along(const Mesh& mesh, const std::vector<int64_t>& coordinate,
   return position;
 }
 
-// The peers whose boxes overlap this rank's, each once, with the choice that makes theirs.
+// The peers whose boxes overlap this rank's box. Each comes once, with the choice of parts that its box is.
 class Meetings {
  public:
   Meetings(const Overlaps& overlaps, const Box& mine) : choice_(overlaps), mine_(mine) {}
 
-  // Of every choice, the ranks at these distances from its place and the first position, as far as they
-  // count.
+  // For every choice, takes the ranks at these distances from `first` plus the choice's place. Skips the
+  // positions that do not count.
   template <class Counts>
   void find(const Mesh& mesh, int64_t first, const std::vector<int64_t>& distances, const Counts& counts) {
     peers_.reserve(choice_.count() * distances.size());
@@ -125,7 +125,7 @@ class Meetings {
     sort_by_rank();
   }
 
-  // The boxes that are common to this rank's and the peers', seen from both sides.
+  // What this rank's box has in common with each peer's, seen from both sides.
   Moves moves() {
     Moves moves;
     moves.reserve(peers_.size());
@@ -158,7 +158,7 @@ class Meetings {
     }
   }
 
-  // Where they are many of all ranks, each finds its place by its number.
+  // Where many of all ranks are peers, a table indexed by rank is quicker than sorting.
   void sort_by_rank() {
     constexpr size_t kMany = 16;
     const auto before = [](const Peer& a, const Peer& b) { return a.rank < b.rank; };
@@ -192,7 +192,8 @@ Moves pulls_of(const Layout& from, const Layout& to, const ExchangeRules& rules,
   return senders.moves();
 }
 
-// On one mesh the fixed dims pin where a receiver stands; across meshes each receiver's home is compared.
+// On one mesh the fixed dims pin the coordinates of a receiver. Across meshes every receiver's home is
+// compared.
 Moves pushes_of(const Layout& from, const Layout& to, const ExchangeRules& rules, int64_t position) {
   const Mesh& mesh = to.mesh();
   const std::vector<int64_t> here = from.mesh().coordinate_at(position);

@@ -22,7 +22,7 @@ class Sources {
 
   const std::vector<int64_t>& offsets() const { return offsets_; }
 
-  // The home of a receiver with all free dims at 0.
+  // The home of a receiver, with the coordinates of all free dims set to 0.
   int64_t first(size_t receiver) const {
     const int64_t own = network_.own_sender(receiver);
     if (own < 0) return replica(static_cast<int64_t>(receiver));
@@ -40,7 +40,7 @@ class Sources {
     return sharded | exchange.resolved;
   }
 
-  // As ExchangeRules::home_of says: the replica of number receiver modulo replicas.
+  // The same replica as ExchangeRules::home_of gives.
   int64_t replica(int64_t number) const {
     int64_t position = 0;
     for (size_t m = space_.mesh_dims(); m-- > 0;) {

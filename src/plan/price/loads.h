@@ -10,8 +10,8 @@
 
 namespace shardway {
 
-// Counts of elements and peers, [kind][level]. A kind is one rank, as the network numbers them, or several
-// with the same loads.
+// Counts of elements and peers, [kind][level]. A kind is one rank, numbered as in the network, or several
+// ranks with the same loads.
 struct Loads {
   size_t levels = 0;
   std::vector<int64_t> ranks = {};  // [kind]
@@ -26,8 +26,8 @@ struct Loads {
   void reset(size_t kinds, size_t level_count);
 };
 
-// A direct exchange: from a state of one state space to one of another or the same; the addends of `resolved`
-// mesh dims are combined.
+// A direct exchange from one state to another. The two may belong to different state spaces. Addends along
+// the mesh dims of `resolved` are combined.
 struct StateExchange {
   const StateSpace& senders;
   size_t from;
@@ -39,9 +39,9 @@ struct StateExchange {
 // Pair by pair: for any meshes and hosts. `loads` is only written; reusing it saves allocations.
 void count_pairs(const StateExchange& exchange, const Network& network, Loads& loads);
 
-// Ring by ring, without looking at pairs: on one mesh whose hosts lie in blocks. Overlaps of boxes are
-// products of overlaps along each tensor dim, and so are their sums over a block of ranks. Kinds come in the
-// order of their first ranks.
+// Ring by ring, without looking at pairs. Needs one mesh whose hosts lie in blocks. The overlap of two boxes
+// is the product of their overlaps along each tensor dim, and so is its sum over a block of ranks. Kinds come
+// in the order of their first ranks.
 void count_rings(const StateExchange& exchange, const Network& network, OverlapsByBlock& overlaps,
                  Loads& loads);
 

@@ -1,12 +1,12 @@
-// Loads without looking at pairs of ranks: for one rank of every kind.
+// Loads of one rank of every kind, counted without looking at pairs of ranks.
 //
-// What a rank pulls from a block of ranks is a product over tensor dims, as overlaps_by_block.h says; a
-// ring's share is the difference of two blocks. Ranks whose coordinates are alike for every tensor dim have
+// What a rank pulls from a block of ranks is a product over tensor dims (overlaps_by_block.h). What it pulls
+// from a ring is the difference of two blocks. Ranks whose coordinates are alike for every tensor dim have
 // the same loads.
 //
-// Example: [S0, S0] → [R, R] on 2x2, length 8: every rank pulls 8 elements from all 4 ranks; from those that
-// agree on mesh dim 0, 4 elements of 2; from itself 2 of 1. So 4 elements of 2 peers come over mesh dim 0,
-// and 2 of 1 over mesh dim 1; there is one kind.
+// Example: [S0, S0] → [R, R] on 2x2, length 8. Every rank pulls 8 elements from all 4 ranks. Of these, 4 come
+// from the 2 ranks that agree with it on mesh dim 0, and 2 from itself. So 4 elements of 2 peers come over
+// mesh dim 0, and 2 elements of 1 peer over mesh dim 1. There is one kind.
 #include <algorithm>
 
 #include "plan/price/loads.h"
@@ -14,7 +14,7 @@
 namespace shardway {
 namespace {
 
-// Coordinates along a mesh dim that make no difference: the first of them and how many they are.
+// Coordinates along a mesh dim with the same loads: the first of them, and how many there are.
 struct Alike {
   size_t first = 0;
   int64_t count = 0;
@@ -71,7 +71,7 @@ class RankKinds {
     return alike;
   }
 
-  // Finds the rows of a kind; the first rank of each comes in rank order. Gives back how many ranks it has.
+  // Finds the rows of a kind and returns how many ranks it has. Kinds are in the order of their first ranks.
   int64_t choose(size_t kind) {
     for (size_t d = 0; d < overlaps_.size(); ++d) rows_[d] = overlaps_[d]->rows.data();
     int64_t ranks = 1;

@@ -25,7 +25,7 @@ double peers_for(double elements, double most_from_one) {
   return elements <= 0 ? 0 : std::ceil(elements / most_from_one);
 }
 
-// Where a bound is the price itself, it is so to the femtosecond; elsewhere no rounding lifts it above.
+// Rounds so that no bound exceeds its price. Where both are the same number, they stay so to the femtosecond.
 Femtoseconds rounded_down(double us) { return to_femtoseconds(us - std::max(1e-11, us * 1e-15)); }
 
 }  // namespace
@@ -61,8 +61,8 @@ double LowerBounds::us_of(const Received& received) const {
 
 Femtoseconds LowerBounds::bound_of(const Received& received) const { return rounded_down(us_of(received)); }
 
-// A rank that needs what began on `origins` other ranks: in steps with k1, k2, … peers at most, it can have
-// heard of (1 + k1)(1 + k2)… ranks, itself among them.
+// The least latency for a rank that needs what began on `origins` other ranks. After steps with at most k1,
+// k2, … peers it can have heard of (1 + k1)(1 + k2)… ranks, itself included.
 double LowerBounds::us_of_reach(double origins) {
   const auto index = static_cast<size_t>(origins);
   if (reach_us_.size() <= index) reach_us_.resize(index + 1, -1);
@@ -76,12 +76,12 @@ double LowerBounds::us_of_reach(double origins) {
   return known = least_us;
 }
 
-// In the steps of a path, one rank receives so many elements, of what began on so many others.
+// A path on which one rank receives `elements` elements that began on `origins` other ranks.
 Femtoseconds LowerBounds::bound_of_one(double elements, double origins) {
   return rounded_down(us_of_reach(origins) + us_for(elements * item_, inside_));
 }
 
-// The largest box, of which its rank holds no more than any other can.
+// Looks at the largest box. Its rank holds at most as much of it as any one rank can.
 Femtoseconds LowerBounds::rough_bound_of_step(const StateExchange& exchange) const {
   const double most = most_from_one(exchange);
   const double missing =
@@ -179,8 +179,8 @@ Femtoseconds LowerBounds::bound_of_hosts(const StateExchange& exchange) {
   return highest;
 }
 
-// Of addends on n ranks each element needs n - 1 messages before some rank has the sum, or n where no rank
-// that holds an addend shall hold the sum, and one more for every other rank that shall. The same holds for
+// With addends on n ranks, each element needs n - 1 messages before some rank has its sum, or n if no rank
+// with an addend is to hold the sum. Every further rank that is to hold it needs one more. The same holds for
 // hosts and the messages over their borders.
 Femtoseconds LowerBounds::bound_of_sums(const StateExchange& exchange, double addends, double stays) {
   const double largest = exchange.receivers.largest_volume(exchange.to);
@@ -209,8 +209,8 @@ Femtoseconds LowerBounds::bound_of_mean(const StateExchange& exchange, double ad
   return rounded_down(us + receivers.filled(exchange.to) / ranks * further_us);
 }
 
-// The elements that some rank holds before and after; every rank that does counts them once for each
-// coordinate of the dims that cut in neither.
+// The elements that some rank holds both before and after. Ranks along dims that cut in neither state hold
+// the same ones, so the sum over all ranks is divided by their number.
 double LowerBounds::elements_at_home(const StateExchange& exchange) {
   const double elements = elements_of(exchange.receivers);
   if (!network_.is_one_mesh() || has_sample(exchange.receivers)) return elements;
@@ -257,7 +257,7 @@ size_t LowerBounds::hosts_looked_at(size_t positions) const {
   return std::min(kMostHosts, positions / static_cast<size_t>(network_.host_block()));
 }
 
-// Of the box of a receiver, what the ranks of its host hold together, of each element once.
+// How much of a receiver's box the ranks of its host hold together. Each element counts once.
 double LowerBounds::held_by_host(const StateExchange& exchange, size_t position) const {
   const auto block = static_cast<size_t>(network_.host_block());
   const Reach& reach = exchange.senders.reach(exchange.from, block, position / block);

@@ -7,11 +7,10 @@
 
 namespace shardway {
 
-// Where there are many ranks only some are looked at: what one of them must do, the busiest must.
-//
-// They rest on what must happen whatever way is taken: a rank receives what it misses, from at least as many
-// peers as it takes to hold that much; a host receives over its border what none of its ranks holds.
-// Holds scratch memory: one thread at a time.
+// The bounds rest on what must happen on any path. A rank receives what it misses, from at least as many
+// peers as are needed to hold that much. A host receives over its border what none of its ranks holds. Where
+// there are many ranks only some are looked at: the busiest rank does at least as much as any of them. Holds
+// scratch memory: one thread at a time.
 class LowerBounds {
  public:
   LowerBounds(const Network& network, int64_t item_bytes);
@@ -26,7 +25,7 @@ class LowerBounds {
   // Of an all_reduce: every rank receives the other addends of its share, then the other shares.
   Femtoseconds bound_of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const;
 
-  // Of any path of steps: from the largest boxes alone, and in full. `stays` counts the coordinates of
+  // Of any path of steps: from the largest boxes alone, and in full. `stays` is the number of ranks along the
   // Partial dims that are not resolved.
   Femtoseconds rough_bound_of_path(const StateExchange& exchange, double stays);
   Femtoseconds bound_of_path(const StateExchange& exchange, double stays);

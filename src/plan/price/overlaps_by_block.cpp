@@ -33,7 +33,7 @@ struct Range {
 };
 using Ranges = std::array<Range, kMostMeshDims>;
 
-// Of the parts of one tensor dim whose indices count, how much of `wanted` they hold, and how many hold any.
+// How much of `wanted` the parts hold whose indices count, and how many of them hold any.
 class PartOverlap {
  public:
   PartOverlap(const Cuts& cuts, const Ranges& ranges, Interval wanted)
@@ -46,7 +46,7 @@ class PartOverlap {
     const Cut& cut = cuts_[depth];
     const Range range = ranges_[depth];
     if (!cut.bounds.empty()) return one_by_one(whole, depth, range);
-    // Parts of one length that lie wholly in `wanted` hold alike: one is looked at for all of them.
+    // Parts of one length that lie wholly in `wanted` hold the same amount, so one stands for all of them.
     const int64_t step = (whole.length() + cut.parts - 1) / cut.parts;
     const int64_t first = std::max(range.first, (overlap.begin - whole.begin) / step);
     const int64_t last = std::min(range.last, (overlap.end - 1 - whole.begin) / step);
@@ -85,7 +85,7 @@ Interval interval_at(int64_t length, const Cuts& cuts, const Coordinate& coordin
   return interval;
 }
 
-// Which mesh dims cut a tensor dim, in which order, and where ragged: as a number.
+// A number that says which mesh dims cut a tensor dim, in which order, and whether one is ragged.
 uint64_t code_of(const ShardState& state, size_t tensor_dim) {
   uint64_t code = 0;
   for (size_t m = 0; m < kMostMeshDims; ++m) {
@@ -126,7 +126,7 @@ class OverlapRows {
       at(row, columns_ - 1) = static_cast<double>(common(held_[row], wanted_[row]).length());
   }
 
-  // Of coordinates that are alike, only the first.
+  // Keeps only the first of coordinates that are alike.
   DimOverlaps without_repetition() const {
     DimOverlaps overlaps{.columns = columns_};
     std::vector<size_t> kept{0};  // rows
@@ -184,9 +184,9 @@ class OverlapRows {
     }
   }
 
-  // What the interval of each row has in common with the parts of the block around it, which spans so many
-  // coordinates along each cut. Ranks that agree on the dims of the interval, and on those along which the
-  // block is not everything, have the same sum.
+  // What the interval of each row has in common with the parts of the block around it. The block spans
+  // `spans` coordinates along the cuts. Rows have the same overlap if they agree on the dims that cut the
+  // interval, and on those along which the block does not span everything.
   void fill(size_t column, const std::vector<Interval>& mine, DimMask dims, const Cuts& theirs,
             const Spans& spans) {
     for (size_t i = 0; i < theirs.size(); ++i) {
@@ -214,7 +214,8 @@ class OverlapRows {
     }
   }
 
-  // The first of each kind of coordinates along a mesh dim, and for every coordinate the place of its first.
+  // Sorts the coordinates along a mesh dim into kinds that are alike. Returns the first of each kind;
+  // `places` gets the kind of every coordinate.
   std::vector<size_t> find_alike(size_t m, std::vector<size_t>& places) const {
     std::vector<size_t> firsts;
     for (size_t coordinate = 0; coordinate < size_along(m); ++coordinate) {

@@ -1,4 +1,4 @@
-// What one tensor dim contributes to the loads of an exchange, ring by ring.
+// How much of a rank's interval along one tensor dim the blocks of ranks around it hold.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@
 
 namespace shardway {
 
-// Around a rank lie nested blocks of ranks. What it pulls from a block, or pushes to it, is a product over
-// tensor dims of the sums along each. A rank's sums along one tensor dim depend on its coordinates along the
-// mesh dims that cut it before or after: they are a row for each such coordinate.
+// Around a rank lie nested blocks of ranks. What it pulls from a block, or pushes to it, is the product over
+// tensor dims of the overlaps along each. The overlaps along one tensor dim depend on a rank's coordinates
+// along the mesh dims that cut this dim before or after. There is a row for each such coordinate.
 //
-// Example: length 8, from [S0, S0] to [R, R] on 2x2, any rank: of all 4 parts it pulls 8 elements, of the 2
-// parts of its mesh row 4, and its own are 2.
+// Example: length 8, from [S0, S0] to [R, R] on 2x2. Any rank pulls 8 elements from all 4 parts, 4 of them
+// from the 2 parts of its mesh row, and 2 from its own.
 //
 // Coordinates that make no difference to any row share their rows.
 struct DimOverlaps {
@@ -34,12 +34,12 @@ struct DimOverlaps {
   }
 };
 
-// The sums of one network's exchanges on one state space, kept. One thread at a time.
+// Keeps the overlaps of one network's exchanges on one state space. One thread at a time.
 class OverlapsByBlock {
  public:
   explicit OverlapsByBlock(const Network& network) : network_(network) {}
 
-  // On mesh dims of `varying` the ranks that meet may have different coordinates.
+  // Ranks that meet may differ in the mesh dims of `varying`, and agree on all others.
   const DimOverlaps& along(const StateSpace& space, size_t from, size_t to, DimMask varying,
                            size_t tensor_dim);
 

@@ -7,7 +7,7 @@
 
 namespace shardway {
 
-// Costs are whole femtoseconds, so that sums are exact and every rank compares alike.
+// Costs are whole femtoseconds: sums are exact, and every rank compares alike.
 using Femtoseconds = int64_t;
 
 inline constexpr double kFemtosecondsPerUs = 1e9;
@@ -52,7 +52,7 @@ class PriceList {
   // share of the box (all_reduce_shares.h), then the shares are gathered.
   Price of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const;
 
-  // Elements received on the worst rank beyond its box: the addends that a reduction keeps until it is done.
+  // Elements that the rank at `position` keeps beside its box: the addends of a reduction, until it is done.
   double staging_of(const StateExchange& exchange, size_t position) const;
 
  private:
@@ -60,7 +60,7 @@ class PriceList {
 
   const Network& network_;
   int64_t item_bytes_;
-  bool has_rings_;  // and so many ranks that counting them is quicker
+  bool has_rings_;  // and so many ranks that counting by rings is quicker
   OverlapsByBlock overlaps_;
   Loads loads_;
 };

@@ -7,7 +7,7 @@
 namespace shardway {
 namespace {
 
-// How many parts are not empty when the cuts from some depth on split an interval of this length.
+// How many parts are not empty if the cuts from `depth` on split an interval of this length.
 int64_t filled_parts(const std::vector<Cut>& cuts, int64_t length, size_t depth = 0) {
   if (length == 0) return 0;
   if (depth == cuts.size()) return 1;
@@ -74,7 +74,7 @@ bool StateSpace::covers(size_t from, size_t to) const {
     if (longest(from)[d] < longest(to)[d] && largest_volume(to) > 0) return false;
   }
   const auto all_lie_within = [](const StateBoxes& b, const StateBoxes& a) {
-    for (size_t p = a.positions; p-- > 0;) {  // where parts are empty, they are so at the end
+    for (size_t p = a.positions; p-- > 0;) {  // empty parts are at the end
       if (!lies_within(b, p, a, p)) return false;
     }
     return true;

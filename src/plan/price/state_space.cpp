@@ -18,8 +18,8 @@ void collect_ragged(const Layout& layout, const Mesh& mesh, std::vector<RaggedRo
   }
 }
 
-// How the mesh dims up to some number may shard: one dim after the other takes a place in a tensor dim's
-// order, and those that are there move inward. So every arrangement comes once.
+// All ways in which mesh dims may shard. One dim after the other takes a place in a tensor dim's order, and
+// those behind it move inward. So every arrangement comes once.
 class Arrangements {
  public:
   Arrangements(size_t mesh_dims, size_t tensor_dims, const std::vector<RaggedRole>& ragged)
@@ -126,7 +126,7 @@ StateSpace::StateSpace(const Layout& from, const Layout& to, const Mesh& mesh)
   sample_.push_back(positions_ - 1);
 }
 
-// Of k mesh dims that shard, k! orders times the ways to part them among the tensor dims, at most.
+// If k mesh dims shard, there are at most k! orders times the ways to part them among the tensor dims.
 bool StateSpace::fits_all() const {
   const auto mesh_dims = static_cast<double>(mesh_shape_.size());
   const auto tensor_dims = static_cast<double>(shape_.size());
@@ -244,7 +244,7 @@ DimMask StateSpace::unsettled(size_t from, size_t to) const {
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
     if (a.roles[m].tensor_dim >= 0 && a.roles[m] == b.roles[m]) same |= 1U << m;
   }
-  // A cut is settled when it and all cuts around it are the same.
+  // A cut is settled if it and all cuts outside it are the same in both states.
   DimMask settled = same;
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
     if (has(same, m) || !has(a.sharded, m)) continue;

@@ -20,8 +20,8 @@ using DimMask = uint32_t;  // a set of mesh dims
 
 inline bool has(DimMask mask, size_t dim) { return (mask >> dim & 1U) != 0; }
 
-// Which mesh dims shard which tensor dims, in which order. Says nothing of Partial: the other mesh dims
-// replicate or hold addends, which boxes do not show.
+// Which mesh dims shard which tensor dims, in which order. It does not know Partial: the other mesh dims
+// replicate or hold addends, and the boxes are the same.
 struct ShardState {
   struct Role {
     int8_t tensor_dim = -1;  // -1: not sharded
@@ -44,8 +44,8 @@ struct RaggedRole {
   bool operator==(const RaggedRole&) const = default;
 };
 
-// Every rank's box in a state, as arrays over the positions of the mesh. Doubles hold the numbers exactly
-// and are compared and multiplied several at a time.
+// Every rank's box in a state, as arrays over the positions of the mesh. The numbers are doubles, which hold
+// them exactly and which vector instructions compare and multiply.
 struct StateBoxes {
   std::vector<double> begins = {};  // [tensor dim][position]
   std::vector<double> ends = {};
@@ -61,8 +61,8 @@ struct StateBoxes {
 double common_volume(const StateBoxes& a, size_t at_a, const StateBoxes& b, size_t at_b);
 bool lies_within(const StateBoxes& inner, size_t at_inner, const StateBoxes& outer, size_t at_outer);
 
-// What the ranks of a block of consecutive positions hold together: along each tensor dim a union of
-// intervals, and of those the product, since every mesh dim cuts one tensor dim.
+// What the ranks of a block of consecutive positions hold together. It is a union of intervals along each
+// tensor dim, and the product of these, since every mesh dim cuts one tensor dim.
 struct Reach {
   struct Span {
     double begin = 0;
@@ -75,11 +75,11 @@ struct Reach {
 // The volume that two reaches have in common.
 double common_volume(const Reach& a, const Reach& b);
 
-// Balanced states in every shard order, and those with the endpoints' ragged placements, as far as there
-// are no more than kMostStates. Above that only the placements of the endpoints and Replicate are combined,
-// in ascending order: a mesh of many dims is then planned well, but no longer optimally.
+// The states are the balanced ones in every shard order, and those with the endpoints' ragged placements. If
+// these are more than kMostStates, only the endpoints' placements and Replicate are combined, in ascending
+// order: a mesh of many dims is then planned well, but no longer optimally.
 //
-// Not thread-safe: bounds are computed when first asked for.
+// Not thread-safe: boxes are computed when first asked for.
 class StateSpace {
  public:
   StateSpace(const Layout& from, const Layout& to, const Mesh& mesh);
@@ -91,12 +91,13 @@ class StateSpace {
   const ShardState& state(size_t index) const { return states_[index]; }
   const StateBoxes& boxes(size_t index) const;
 
-  // Where there are many ranks: some of them, in which all coordinates differ, and their boxes alone.
+  // Where there are many ranks: a sample of positions with differing coordinates, and the boxes of these
+  // only.
   const std::vector<size_t>& sample() const { return sample_; }
   const StateBoxes& sampled(size_t index) const;
 
-  // The longest interval along each tensor dim, [tensor dim]. One rank has them all, since every mesh dim
-  // cuts one tensor dim: its box is the largest.
+  // The longest interval along each tensor dim, [tensor dim]. Every mesh dim cuts one tensor dim, so one rank
+  // has all of them, and the largest box.
   const double* longest(size_t index) const { return longest_.data() + index * shape_.size(); }
   double largest_volume(size_t index) const { return largest_volumes_[index]; }
   double total_volume(size_t index) const;                      // of all ranks' boxes
@@ -105,7 +106,7 @@ class StateSpace {
                      size_t number) const;  // of block `number`, of `block` positions
   size_t index_of(const Layout& layout) const;
 
-  // Whether going from one state to the other moves nothing: every rank's box lies in the one that it had.
+  // Whether a step between two states moves nothing: every rank's box lies in the box that it had.
   bool only_cuts(size_t from, size_t to) const {
     return keeps_cuts(from, to) || (is_cramped_ && covers(from, to));
   }
@@ -129,8 +130,8 @@ class StateSpace {
   std::vector<Cut> cuts_of(size_t index, size_t tensor_dim) const;
   Placement placement_of(size_t index, size_t mesh_dim) const;  // Replicate where not sharded
 
-  // Of the mesh dims that shard in `from`, those on which a rank may pull from another coordinate: all but
-  // the cuts that both states begin with.
+  // The mesh dims that shard in `from` and along which a rank may pull from another coordinate. Cuts that
+  // both states begin with are left out.
   DimMask unsettled(size_t from, size_t to) const;
 
  private:
@@ -153,7 +154,7 @@ class StateSpace {
   std::vector<RaggedRole> ragged_;
   size_t positions_ = 1;
   bool is_complete_ = true;
-  bool is_cramped_ = false;  // boxes may be empty, so that different cuts may give the same boxes
+  bool is_cramped_ = false;  // boxes may be empty, and different cuts may give the same boxes
   std::vector<int32_t> coordinates_;
   std::vector<ShardState> states_;
   std::vector<double> longest_;

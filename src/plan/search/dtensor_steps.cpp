@@ -60,7 +60,7 @@ Layout layout_of(const TorchState& state, const Layout& like) {
   return like.with(std::move(placements), state.order);
 }
 
-// A mesh dim of a state becomes another kind; a shard is taken from and added to the inner end of an order.
+// A mesh dim of a state becomes another kind. Shards leave and enter an order at its inner end.
 struct KindChange {
   size_t mesh_dim;
   int8_t kind;
@@ -86,8 +86,8 @@ bool mixes_partials(const TorchState& state, int8_t added) {
   });
 }
 
-// Innermost shards move to another tensor dim or are gathered; addends are combined; replicas are split or,
-// where an endpoint has such a Partial, made into addends.
+// Innermost shards move to another tensor dim or are gathered. Addends are combined. Replicas are split or,
+// if an endpoint has such a Partial, made into addends.
 std::vector<KindChange> changes_of(const TorchState& state, const std::vector<int8_t>& partials) {
   std::vector<KindChange> changes;
   const auto tensor_dims = static_cast<int8_t>(state.order.size());
@@ -141,8 +141,9 @@ std::vector<Layout> path_back(const std::map<TorchState, Reached>& reached, cons
 
 }  // namespace
 
-// From the inner mesh dim outward everything that can go straight to its target does; a shard whose outer
-// shards of the same tensor dim will change is gathered first. Then from the outer dim inward the rest.
+// Goes from the inner mesh dim outward and sends everything straight to its target that can go there. A shard
+// is gathered first if outer shards of the same tensor dim will change. The rest follows from the outer dim
+// inward.
 std::vector<Placements> greedy_placements(const Layout& from, const Layout& to) {
   Placements current = from.placements();
   const Placements& target = to.placements();

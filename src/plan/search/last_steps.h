@@ -1,4 +1,4 @@
-// A bound from below on paths by the node before the target.
+// A lower bound on paths, by the node before the target.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,13 @@
 
 namespace shardway {
 
-// Every path has a last step: what leads to it and the step itself have busiest ranks of their own, so that
+// Every path has a last step. The path up to it and the step itself each cost their own busiest rank, so
 // their bounds add up. One thread at a time.
 class LastSteps {
  public:
   LastSteps(SearchProblem& problem, const Numbering& numbering) : problem_(problem), numbering_(numbering) {}
 
-  // Of any path from a node to the target: the least over all nodes that may come before the target.
+  // A bound on any path from a node to the target: the least over all nodes that may come before the target.
   Femtoseconds bound_from(const Node& node);
 
  private:

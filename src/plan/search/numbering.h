@@ -8,8 +8,8 @@
 
 namespace shardway {
 
-// The states of the source's mesh with every part of the source's Partial
-// that the target does not keep, then those of the target's mesh.
+// First the states of the source's mesh, each with every subset of the source's Partial dims that the target
+// does not keep; then the states of the target's mesh.
 class Numbering {
  public:
   explicit Numbering(const SearchProblem& problem) : problem_(problem) {

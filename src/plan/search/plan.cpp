@@ -47,7 +47,8 @@ struct PlanKeyHash {
   }
 };
 
-// The plans made so far. One lock guards them and the planning: a plan takes less than a thread switch pays.
+// The plans made so far. One lock guards them and the planning: planning in parallel would not pay for a
+// thread.
 class Plans {
  public:
   std::mutex mutex;
@@ -131,14 +132,14 @@ void add_alternative(const SearchProblem& problem, const PricedPath& path, const
   plan.alternatives.push_back(std::move(alternative));
 }
 
-// Whether DTensor has this layout without a shard order of its own.
+// Whether DTensor can express this layout without a shard order.
 bool is_dtensors(const Layout& layout) {
   return layout.has_default_order() &&
          std::none_of(layout.placements().begin(), layout.placements().end(),
                       [](const Placement& placement) { return placement.is_ragged(); });
 }
 
-// What lost: the paths that the search saw through, the direct exchange, and the way DTensor would go.
+// What lost: other complete paths of the search, the direct exchange, and the way DTensor would go.
 void take_alternatives(SearchProblem& problem, const SearchResult& found, const PlanOptions& options,
                        Plan& plan) {
   for (const PricedPath& path : found.others)
@@ -173,7 +174,7 @@ Plan plan_by_search(const Layout& from, const Layout& to, const Topology& topolo
   return plan;
 }
 
-// DTensor's own steps at DTensor's own prices; what they send and need is ours to say.
+// DTensor's own steps at DTensor's own prices. The bytes and the memory are ours.
 Plan plan_by_torch(const Layout& from, const Layout& to, const Topology& topology) {
   const auto topo = collective_utils::MeshTopoInfo::build_from_mesh(from.mesh(), topology);
   const std::vector<Layout> layouts = collective_utils::min_cost_layouts(from, to, topo);

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kNone = SIZE_MAX;
 constexpr size_t kMostOthers = 4;
 
-// A* whose edges are priced when they are needed: an edge first enters the queue at its bound. A node is
-// left when nothing cheaper can lead to it; ties are settled by steps, bytes and text.
+// A* whose edges are priced when they are needed: an edge enters the queue at its lower bound first. A node
+// is left once nothing cheaper can lead to it. Steps, bytes and text settle ties.
 class Search {
  public:
   Search(SearchProblem& problem, std::optional<int64_t> max_bytes)
@@ -83,7 +83,7 @@ class Search {
     return std::tie(bound, steps) > std::tie(best.cost, best.steps);
   }
 
-  // A node and what at least lies between it and the target. The bound is raised when first needed.
+  // A node, and a lower bound on what lies between it and the target. Better bounds are computed when needed.
   struct Place {
     enum class Bound : uint8_t { least, rough, full, deep };
 
@@ -144,7 +144,7 @@ class Search {
     return !is_beaten(label.cost + step + place.bound, steps);
   }
 
-  // The most promising paths of two steps are priced at once: what they cost bounds the rest of the search.
+  // Prices the most promising paths of two steps at once: the best of them bounds the rest of the search.
   void try_detours() {
     constexpr size_t kDetours = 6;
     std::vector<Entry> first;

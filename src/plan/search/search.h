@@ -29,8 +29,7 @@ struct SearchResult {
   size_t priced = 0;                    // steps
 };
 
-// The path of least (cost, steps, bytes, text of its layouts). Without one because of max_bytes, `best` is
-// empty.
+// The path of least (cost, steps, bytes, text of its layouts). If max_bytes allows none, `best` is empty.
 SearchResult search(SearchProblem& problem, std::optional<int64_t> max_bytes);
 
 // The least max_bytes with which there is a path.

@@ -6,7 +6,7 @@
 namespace shardway {
 namespace {
 
-// State spaces are the same for all layouts of one shape on meshes of one shape: the last few are kept.
+// All layouts of one shape on meshes of one shape have the same state space. The last few are kept.
 class StateSpaceCache {
  public:
   std::shared_ptr<const StateSpace> of(const Layout& from, const Layout& to, const Mesh& mesh) {

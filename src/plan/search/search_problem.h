@@ -21,8 +21,8 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
-// What a search looks at: the state spaces of source and target, which are one when the meshes are, the links
-// between them, and where it begins and ends. Made once per pair of layouts; one thread at a time.
+// The state spaces of source and target (the same one if the meshes are), the links between ranks, and where
+// the search begins and ends. Made once per pair of layouts. One thread at a time.
 class SearchProblem {
  public:
   SearchProblem(const Layout& from, const Layout& to, const Topology& topology);
@@ -31,7 +31,7 @@ class SearchProblem {
   const Node& source() const { return source_; }
   const Node& target() const { return target_; }
 
-  // The node as a layout; a Partial is the source's.
+  // The node as a layout. Its Partial placements are the source's.
   Layout layout_of(const Node& node) const;
   Node node_of(const Layout& layout) const;
 
@@ -41,10 +41,10 @@ class SearchProblem {
   // Whether a step between two nodes moves nothing between ranks.
   bool only_cuts(const Node& before, const Node& after) const;
 
-  // What a step costs at least that does.
+  // The least that a step costs which moves something.
   Femtoseconds least() const { return least_; }
 
-  // Whether there are so many ranks that a price takes longer than hundreds of bounds.
+  // Whether there are so many ranks that one price takes longer than hundreds of bounds.
   bool is_dear() const { return networks_.front()->ranks() >= kManyRanks; }
 
   // Whether an all_reduce leads from one node to the other.

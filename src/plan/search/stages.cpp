@@ -17,7 +17,7 @@ using Shape = std::vector<int64_t>;
                               why);
 }
 
-// Every rank holds all of what it is to hold: nothing moves between ranks.
+// Whether every rank has its part of the result already: nothing moves between ranks.
 bool is_local(const Layout& from, const Layout& to, const ExchangeRules& rules) {
   const Mesh& mesh = to.mesh();
   const bool combines = std::any_of(rules.resolved.begin(), rules.resolved.end(),
@@ -31,7 +31,7 @@ bool is_local(const Layout& from, const Layout& to, const ExchangeRules& rules) 
   return true;
 }
 
-// Whether all that the step does is to combine addends where they lie.
+// Whether the step only combines addends where they lie.
 bool combines_in_place(const Step& step, const ExchangeRules& rules) {
   if (rules.resolved.empty()) return false;
   std::vector<Placement> placements = step.from.placements();
@@ -39,7 +39,7 @@ bool combines_in_place(const Step& step, const ExchangeRules& rules) {
   return step.from.with(placements, step.from.order()) == step.to;
 }
 
-// Whether each rank of the group has an addend of the whole tensor, and is to have their combination.
+// Whether each rank of the group has an addend of the whole tensor, and gets what they add up to.
 bool is_all_reduce_of_group(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks) {
   int64_t members = 1;
   for (const int64_t dim : rules.resolved) members *= step.from.mesh().size(dim);
@@ -60,7 +60,7 @@ bool is_whole_group(const Mesh& mesh, const GroupRanks& ranks) {
   return true;
 }
 
-// The layout as parts along one dim, one per rank and in rank order, if it is that.
+// The layout as a split along one dim with one part per rank, in rank order; nothing if it is another.
 std::optional<Split> split_in_rank_order(const Layout& layout) {
   Split split{.shape = layout.shape(), .dim = -1};
   for (int64_t dim = 0; dim < layout.ndim(); ++dim) {
@@ -84,8 +84,8 @@ std::optional<Split> split_in_rank_order(const Layout& layout) {
   return split;
 }
 
-// The step as the collective of the whole group that it is, so that an engine's own form of it can be used.
-// The layouts alone decide, so that every rank comes to the same answer.
+// The collective of the whole group that the step is, if it is one: an engine may have its own form of it.
+// Only the layouts decide, so every rank comes to the same answer.
 std::optional<Route> collective_of(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks,
                                    int64_t rank) {
   if (is_all_reduce_of_group(step, rules, ranks)) {
@@ -173,8 +173,9 @@ int64_t largest_box_bytes(const Layout& layout) {
   return volume * item_bytes(layout.dtype());
 }
 
-// Between two ranks an exchange sends no more than an all_reduce, but each combines all. From about here on
-// that costs more than a second meeting, unless the engine does it in one pass (docs/decisions/0008).
+// Between two ranks an exchange sends no more than an all_reduce, but each rank combines everything. From
+// about this size on that costs more than a second meeting, unless the engine combines in one pass
+// (docs/decisions/0008).
 constexpr int64_t kCombinedWholeBytes = 256 << 10;
 
 bool runs_as_two_routes(const Step& step, const ExchangeRules& rules, int64_t whole_up_to_bytes) {

@@ -23,7 +23,7 @@ Change change_between(const ShardState& before, const ShardState& after) {
   return change;
 }
 
-// Whether every rank keeps its box or takes a whole one from one peer.
+// Whether every rank keeps its box, or takes all of its new one from one peer.
 bool permutes(const StateSpace& space, const PathStep& step) {
   if (step.price.most_received_from > 1) return false;
   const StateBoxes& before = space.boxes(step.before.state);

@@ -8,7 +8,7 @@ namespace shardway {
 
 Step step_of(const SearchProblem& problem, const PathStep& step);
 
-// A path along given layouts, each step priced as what it is; nothing where a step makes addends.
+// A path along given layouts, with every step priced; nothing if a step makes addends.
 std::optional<PricedPath> path_along(SearchProblem& problem, const std::vector<Layout>& layouts);
 
 // S0,R -all_gather(1)-> R,R

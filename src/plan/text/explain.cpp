@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kWideEnoughForAll = 96;
 constexpr size_t kLeastWidth = 8;
 
-// In characters: the bytes of UTF-8 that continue one are not counted.
+// In characters: continuation bytes of UTF-8 do not count.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char letter) {
     return (static_cast<unsigned char>(letter) & 0xC0U) != 0x80U;
@@ -59,8 +59,8 @@ std::string wrapped(const std::string& text, int64_t columns) {
 
 using TextRow = std::vector<std::string>;
 
-// Columns as wide as their widest entry, the third one narrower where lines would not fit; the first three to
-// the left, figures to the right.
+// Columns are as wide as their widest entry; the third one is narrower if lines would not fit. The first
+// three are aligned to the left, figures to the right.
 std::string table_of(std::vector<TextRow> rows, int64_t columns) {
   constexpr size_t kNarrowed = 2;
   std::vector<size_t> widths(rows.front().size(), 0);
