@@ -95,6 +95,13 @@ TEST(Page, ShowsTimesOfRanksOnlyWhereTheTopologyGivesThePlansCost) {
   EXPECT_FALSE(scene_in(to_html(*best, {.topology = Topology{.base_us = 1}}))["steps"][0].contains("us"));
 }
 
+TEST(Page, ShowsTimesOfRanksWhereCopiesAndReductionsArePriced) {
+  const Topology measured{.copy_gib_per_s = 8, .reduce_gib_per_s = 4};
+  const Layout from({4096, 4096}, DType::f32, Mesh({2, 4}), {shard(0), partial()});
+  const auto best = plan(from, from.with({replicate(), shard(1)}), {.topology = measured});
+  EXPECT_TRUE(scene_in(to_html(*best, {.topology = measured}))["steps"][0].contains("us"));
+}
+
 TEST(Page, IsMadeOfAnyPlan) {
   Dice dice;
   for (int64_t i = 0; i < tries(300); ++i) {
