@@ -20,7 +20,7 @@ void print(const std::string& text) {
 
 namespace {
 
-// Options with their type alone: what they exclude is said when it matters.
+// Shows options with their type only. What they exclude is said when it matters.
 class PlainFormatter : public CLI::Formatter {
  public:
   PlainFormatter() { column_width(27); }
@@ -46,7 +46,7 @@ constexpr const char* kExamples =
     "gives\n"
     "that of the program.";
 
-// The parser's messages as one sentence that ends in what helps.
+// The parser's message as one sentence that ends with what to do.
 std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, const std::string& called) {
   std::string text = error.what();
   const auto parsed = program.get_subcommands();

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "cli/cursor.h"
+#include "cli/text_cursor.h"
 
 namespace shardway::cli {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kPlacementForms = "is no placement; it is R, S0, S0[3,0,5], P or P(max)";
 constexpr int64_t kMostListedRanks = int64_t{1} << 20;
 
-void read_named_dims(Cursor& cursor, std::vector<int64_t>& shape, std::vector<std::string>& names) {
+void read_named_dims(TextCursor& cursor, std::vector<int64_t>& shape, std::vector<std::string>& names) {
   do {
     const size_t column = cursor.column();
     names.push_back(cursor.word());
@@ -22,7 +22,7 @@ void read_named_dims(Cursor& cursor, std::vector<int64_t>& shape, std::vector<st
   } while (cursor.take(','));
 }
 
-std::vector<int64_t> read_lengths(Cursor& cursor, const std::string& of_what) {
+std::vector<int64_t> read_lengths(TextCursor& cursor, const std::string& of_what) {
   std::vector<int64_t> lengths;
   do {
     lengths.push_back(cursor.number(of_what));
@@ -30,7 +30,7 @@ std::vector<int64_t> read_lengths(Cursor& cursor, const std::string& of_what) {
   return lengths;
 }
 
-std::vector<int64_t> read_ranks(Cursor& cursor) {
+std::vector<int64_t> read_ranks(TextCursor& cursor) {
   std::vector<int64_t> ranks;
   do {
     const size_t column = cursor.column();
@@ -45,7 +45,7 @@ std::vector<int64_t> read_ranks(Cursor& cursor) {
   return ranks;
 }
 
-Placement read_shard(Cursor& cursor) {
+Placement read_shard(TextCursor& cursor) {
   Placement placement = shard(cursor.number("the tensor dim that S splits, such as S0"));
   if (!cursor.take('[')) return placement;
   do {
@@ -55,7 +55,7 @@ Placement read_shard(Cursor& cursor) {
   return placement;
 }
 
-Placement read_partial(Cursor& cursor) {
+Placement read_partial(TextCursor& cursor) {
   if (!cursor.take('(')) return partial();
   const size_t column = cursor.column();
   const std::string op = cursor.word();
@@ -66,7 +66,7 @@ Placement read_partial(Cursor& cursor) {
   cursor.refuse_at(column, "is no op; it is sum, avg, min, max or product");
 }
 
-Placement read_placement(Cursor& cursor) {
+Placement read_placement(TextCursor& cursor) {
   const size_t column = cursor.column();
   if (cursor.take('S')) return read_shard(cursor);
   if (cursor.take('R')) return replicate();
@@ -75,14 +75,14 @@ Placement read_placement(Cursor& cursor) {
 }
 
 // A mesh dim's place among those that split the same tensor dim, and where it was written.
-struct Place {
+struct SplitPlace {
   std::optional<int64_t> number = {};
   size_t column = 0;
 };
 
 // Example: "S0.1,S0.0" has the places 1 and 0, so mesh dim 1 splits first: {{1, 0}}.
-ShardOrder order_from(const Cursor& cursor, const std::vector<Placement>& placements,
-                      const std::vector<Place>& places, int64_t tensor_dims) {
+ShardOrder order_from(const TextCursor& cursor, const std::vector<Placement>& placements,
+                      const std::vector<SplitPlace>& places, int64_t tensor_dims) {
   ShardOrder order(static_cast<size_t>(tensor_dims));
   for (size_t dim = 0; dim < order.size(); ++dim) {
     std::vector<size_t> splitters;
@@ -93,7 +93,7 @@ ShardOrder order_from(const Cursor& cursor, const std::vector<Placement>& placem
     const bool has_places = std::any_of(splitters.begin(), splitters.end(),
                                         [&](size_t m) { return places[m].number.has_value(); });
     for (size_t i = 0; i < splitters.size(); ++i) {
-      const Place& place = places[splitters[i]];
+      const SplitPlace& place = places[splitters[i]];
       const int64_t number = has_places ? place.number.value_or(-1) : static_cast<int64_t>(i);
       if (number < 0 || number >= static_cast<int64_t>(splitters.size()) ||
           order[dim][static_cast<size_t>(number)] >= 0) {
@@ -130,7 +130,7 @@ constexpr Unit kUnits[] = {{"B", 1},
 }  // namespace
 
 Mesh read_mesh(const std::string& text) {
-  Cursor cursor(text);
+  TextCursor cursor(text);
   std::vector<int64_t> shape;
   std::vector<std::string> names;
   if (std::isdigit(static_cast<unsigned char>(cursor.next())) != 0) {
@@ -147,17 +147,17 @@ Mesh read_mesh(const std::string& text) {
 
 std::vector<int64_t> read_shape(const std::string& text) {
   if (text == "scalar") return {};
-  Cursor cursor(text);
+  TextCursor cursor(text);
   std::vector<int64_t> shape =
       read_lengths(cursor, "a length, as in 4096x4096; a tensor without dims is scalar");
   if (!cursor.is_at_end()) cursor.refuse("does not belong to a shape such as 4096x4096");
   return shape;
 }
 
-Placements read_placements(const std::string& text, int64_t tensor_dims) {
-  Cursor cursor(text);
-  Placements read;
-  std::vector<Place> places;
+OrderedPlacements read_placements(const std::string& text, int64_t tensor_dims) {
+  TextCursor cursor(text);
+  OrderedPlacements read;
+  std::vector<SplitPlace> places;
   bool has_places = false;
   do {
     const size_t column = cursor.column();
@@ -181,7 +181,7 @@ Placements read_placements(const std::string& text, int64_t tensor_dims) {
 }
 
 int64_t read_bytes(const std::string& text) {
-  Cursor cursor(text);
+  TextCursor cursor(text);
   double value = 0;
   const std::string_view digits = cursor.rest();
   const auto [end, error] =
@@ -199,7 +199,7 @@ int64_t read_bytes(const std::string& text) {
 }
 
 int64_t read_count(const std::string& text, const std::string& of_what) {
-  Cursor cursor(text);
+  TextCursor cursor(text);
   const int64_t count = cursor.number(of_what);
   if (!cursor.is_at_end()) cursor.refuse("does not belong to " + of_what);
   if (count < 1) cursor.refuse_at(1, "must be at least 1");
@@ -207,7 +207,7 @@ int64_t read_count(const std::string& text, const std::string& of_what) {
 }
 
 Sweep read_sweep(const std::string& text) {
-  Cursor cursor(text);
+  TextCursor cursor(text);
   Sweep sweep;
   sweep.dim = cursor.number("the tensor dim to sweep, as in 0=1:65536");
   cursor.need('=', "after the tensor dim, as in 0=1:65536");

@@ -17,12 +17,12 @@ Mesh read_mesh(const std::string& text);
 std::vector<int64_t> read_shape(const std::string& text);
 
 // One per mesh dim: R, S0, S0[3,0,5], P, P(max); S0.1,S0.0 where mesh dim 1 splits tensor dim 0 first.
-struct Placements {
+struct OrderedPlacements {
   std::vector<Placement> placements = {};
   ShardOrder order = {};  // empty: ascending
 };
 
-Placements read_placements(const std::string& text, int64_t tensor_dims);
+OrderedPlacements read_placements(const std::string& text, int64_t tensor_dims);
 
 // 1073741824, 2GiB, 1.5MiB, 10MB.
 int64_t read_bytes(const std::string& text);

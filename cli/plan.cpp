@@ -24,7 +24,7 @@ std::string in_words_of(const PlanCall& call, const PlanOptions& options, std::s
   return text;
 }
 
-// What the planner throws is a no: the call itself was checked before.
+// The call was checked before, so an error of the planner is a no.
 std::shared_ptr<const Plan> plan_or_no(const PlanCall& call, const PlanQuestion& question,
                                        const PlanOptions& options) {
   try {

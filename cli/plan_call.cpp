@@ -15,7 +15,7 @@ std::string without_subject(const std::string& text) {
   return text;
 }
 
-// What is read of an option; where that fails, the sentence begins with the option and its text.
+// Reads an option. If that fails, the error begins with the option and its text.
 template <class Read>
 auto value_of(const std::string& option, const std::string& text, Read read) {
   try {
@@ -28,7 +28,7 @@ auto value_of(const std::string& option, const std::string& text, Read read) {
 
 Layout layout_of(const Layout& whole, const Mesh& mesh, const std::string& option, const std::string& text) {
   return value_of(option, text, [&] {
-    Placements read = read_placements(text, whole.ndim());
+    OrderedPlacements read = read_placements(text, whole.ndim());
     if (static_cast<int64_t>(read.placements.size()) != mesh.ndim()) {
       throw std::invalid_argument("has " + std::to_string(read.placements.size()) +
                                   (read.placements.size() == 1 ? " placement" : " placements") +

@@ -18,7 +18,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// In characters: the bytes of UTF-8 that continue one are not counted.
+// In characters: continuation bytes of UTF-8 do not count.
 size_t width_of(const std::string& line) {
   return static_cast<size_t>(std::count_if(
       line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
@@ -109,7 +109,7 @@ std::string pictures_of(const Plan& plan, const Terminal& terminal) {
          (caption.empty() ? "" : faint(terminal, caption) + "\n\n");
 }
 
-// Headings bold, what an alternative would have done faint.
+// Headings are bold. What an alternative would have done is faint.
 std::string dressed_explanation(const Plan& plan, const Terminal& terminal) {
   std::string text;
   const std::vector<std::string> lines = lines_of(explain(plan, terminal.columns));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 #include "plan/text/json.h"
 
 namespace shardway::cli {
@@ -32,7 +32,7 @@ class Sweeper {
   SweepRow row_at(int64_t length) const {
     const Layout from = with_length(from_, dim_, length);
     SweepRow row{.length = length,
-                 .bytes = product(from.shape()) * item_bytes(from.dtype()),
+                 .bytes = Box::whole(from.shape()).volume() * item_bytes(from.dtype()),
                  .cost_us = kImpossible,
                  .plan = "none"};
     try {
@@ -45,7 +45,7 @@ class Sweeper {
     return row;
   }
 
-  // The first row found by halving whose plan differs from that of `left`, as that of `right` does.
+  // By halving, finds the first row whose plan is not that of `left`. The plan of `right` is not.
   SweepRow change_between(const SweepRow& left, SweepRow right) const {
     int64_t same = left.length;
     while (right.length - same > 1) {

@@ -17,8 +17,8 @@ struct SweepRow {
   std::string plan = {};  // its text
 };
 
-// Doubling lengths from the first to the last, and in between each length from which on another plan is
-// best. Throws std::invalid_argument where the dim is split raggedly: its sizes fit one length only.
+// A row for each doubling of the length, and for each length between them from which on another plan is best.
+// Throws std::invalid_argument if the dim is split raggedly: its sizes fit one length only.
 std::vector<SweepRow> sweep_plans(const Layout& from, const Layout& to, const Sweep& sweep,
                                   const PlanOptions& options);
 

@@ -9,7 +9,7 @@
 namespace shardway::cli {
 namespace {
 
-// Of the 256 colours those that read well on black and on white, neighbours far apart.
+// Those of the 256 colours that read well on black and on white. Neighbours are far apart.
 constexpr int kRankColours[] = {33, 208, 35, 170, 37, 167, 99, 142, 75, 204, 71, 136};
 
 std::string dressed(const Terminal& terminal, const std::string& code, const std::string& text) {

@@ -17,7 +17,7 @@ Terminal terminal_of_stdout();
 std::string bold(const Terminal& terminal, const std::string& text);
 std::string faint(const Terminal& terminal, const std::string& text);
 
-// In a colour that stands for this rank, as far as a terminal has colours.
+// In a colour that stands for this rank, if the terminal has colours.
 std::string in_colour_of(int64_t rank, const Terminal& terminal, const std::string& text);
 
 }  // namespace shardway::cli

@@ -5,7 +5,7 @@
 
 namespace shardway::cli {
 
-// Through a temporary file beside it, renamed when complete; a device or a pipe is written to as it is.
+// Writes a temporary file beside it and renames that when complete. Writes to a device or a pipe directly.
 // Throws std::invalid_argument naming the file and what is in the way.
 void write_whole(const std::string& path, const std::string& text);
 

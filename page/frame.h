@@ -53,7 +53,7 @@ inline Rect around(const Rect& a, const Rect& b) {
   return {x, y, std::max(a[0] + a[2], b[0] + b[2]) - x, std::max(a[1] + a[3], b[1] + b[3]) - y};
 }
 
-// What both have in common; without width or height where that is nothing.
+// What both have in common; width or height is 0 if that is nothing.
 inline Rect common(const Rect& a, const Rect& b) {
   const int64_t x = std::max(a[0], b[0]);
   const int64_t y = std::max(a[1], b[1]);

@@ -29,16 +29,16 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// JSON in which no "</script>" can end the element that holds it.
-std::string in_script(const page::Json& json) {
+// JSON without "</script>", which would end the element that holds it.
+std::string in_script(const page::SceneJson& json) {
   std::string result;
-  for (const char letter : json.dump(-1, ' ', false, page::Json::error_handler_t::replace)) {
+  for (const char letter : json.dump(-1, ' ', false, page::SceneJson::error_handler_t::replace)) {
     result += letter == '<' ? "\\u003c" : std::string(1, letter);
   }
   return result;
 }
 
-// The skeleton with {{name}} replaced by what stands for it.
+// The skeleton with every {{name}} filled in.
 std::string filled(std::string text, const std::string& name, const std::string& part) {
   const std::string mark = "{{" + name + "}}";
   const size_t at = text.find(mark);

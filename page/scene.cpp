@@ -4,6 +4,7 @@
 #include <set>
 
 #include "page/pieces.h"
+#include "plan/geometry/number_text.h"
 
 namespace shardway::page {
 namespace {
@@ -16,12 +17,12 @@ bool has_addends(const Layout& layout) {
                      [](const Placement& placement) { return placement.is_partial(); });
 }
 
-Json state_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
-  Json holdings = Json::array();
+SceneJson state_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  SceneJson holdings = SceneJson::array();
   const auto spaces = spaces_of(layout, tiling, frame);
   for (size_t i = 0; i < tiling.tiles.size(); ++i) {
-    const Tile& tile = tiling.tiles[i];
-    Json held;
+    const RankTile& tile = tiling.tiles[i];
+    SceneJson held;
     if (const auto position = layout.mesh().position_of(tile.ranks.front())) {
       const Box box = layout.box_at(*position);
       held = {{"box", frame.rect_of(box)}, {"at", to_string(box)}, {"bytes", bytes_of(box, layout)}};
@@ -42,41 +43,41 @@ std::string span_text(const Step& step) {
   return text;
 }
 
-Json json_of(const Step& step, const StepScene& scene, bool has_times) {
-  Json pieces = Json::array();
-  for (const Piece& piece : scene.pieces) {
+SceneJson json_of(const Step& step, const StepScene& scene, bool has_times) {
+  SceneJson pieces = SceneJson::array();
+  for (const TilePiece& piece : scene.pieces) {
     pieces.push_back({piece.from, piece.to, piece.rect[0], piece.rect[1], piece.rect[2], piece.rect[3],
                       piece.bytes, piece.ranks});
   }
-  Json sent = Json::array();
-  Json received = Json::array();
-  Json us = Json::array();
-  for (const Traffic& traffic : scene.traffic) {
-    sent.push_back(traffic.sent);
-    received.push_back(traffic.received);
+  SceneJson sent = SceneJson::array();
+  SceneJson received = SceneJson::array();
+  SceneJson us = SceneJson::array();
+  for (const RankTraffic& traffic : scene.traffic) {
+    sent.push_back(traffic.sent_bytes);
+    received.push_back(traffic.received_bytes);
     us.push_back(traffic.us);
   }
-  Json json{{"kind", name_of(step.kind)},
-            {"over", span_text(step)},
-            {"cost_us", step.cost_us},
-            {"latency_us", step.latency_us},
-            {"bytes", step.bytes},
-            {"total_bytes", step.total_bytes},
-            {"peak_bytes", step.peak_bytes},
-            {"sums", has_addends(step.from) && placements_text(step.from) != placements_text(step.to)},
-            {"pieces", pieces},
-            {"sent", sent},
-            {"received", received}};
+  SceneJson json{{"kind", name_of(step.kind)},
+                 {"over", span_text(step)},
+                 {"cost_us", step.cost_us},
+                 {"latency_us", step.latency_us},
+                 {"bytes", step.bytes},
+                 {"total_bytes", step.total_bytes},
+                 {"peak_bytes", step.peak_bytes},
+                 {"sums", has_addends(step.from) && placements_text(step.from) != placements_text(step.to)},
+                 {"pieces", pieces},
+                 {"sent", sent},
+                 {"received", received}};
   if (has_times) json["us"] = us;
   return json;
 }
 
-// Whether the topology is the one that the plan was priced with: no rank takes longer than the step, and the
-// busiest takes as long.
+// Whether the plan was priced with this topology: no rank takes longer than the step costs, and the busiest
+// one takes as long.
 bool gives_the_costs(const Plan& plan, const std::vector<StepScene>& scenes, bool has_all_ranks) {
   for (size_t i = 0; i < scenes.size(); ++i) {
     double worst = 0;
-    for (const Traffic& traffic : scenes[i].traffic) worst = std::max(worst, traffic.us);
+    for (const RankTraffic& traffic : scenes[i].traffic) worst = std::max(worst, traffic.us);
     const double cost = plan.steps[i].cost_us;
     const double allowed = 1e-6 * std::max(1.0, cost);
     if (worst > cost + allowed || (has_all_ranks && worst < cost - allowed)) return false;
@@ -84,7 +85,7 @@ bool gives_the_costs(const Plan& plan, const std::vector<StepScene>& scenes, boo
   return true;
 }
 
-// The tiles of these ranks, or as many of them as can be shown, from the first to the last.
+// The tiles of these ranks. If there are too many to show, some of them, the first and the last included.
 std::vector<int64_t> some_tiles_of(const std::vector<int64_t>& ranks, const Tiling& tiling) {
   std::set<int64_t> tiles;
   for (const int64_t rank : ranks) tiles.insert(tiling.tile_of_rank[static_cast<size_t>(rank)]);
@@ -96,14 +97,14 @@ std::vector<int64_t> some_tiles_of(const std::vector<int64_t>& ranks, const Tili
 }
 
 // The tensor cut into the boxes that ranks hold, each with its holders.
-Json picture_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+SceneJson picture_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
   std::map<Rect, std::vector<int64_t>> holders;
   for (int64_t position = 0; position < layout.mesh().size(); ++position) {
     const Box box = layout.box_at(position);
     if (box.volume() == 0) continue;
     holders[frame.rect_of(box)].push_back(layout.mesh().ranks()[static_cast<size_t>(position)]);
   }
-  Json cells = Json::array();
+  SceneJson cells = SceneJson::array();
   if (holders.size() > kMostCells) return cells;
   for (auto& [rect, ranks] : holders) {
     std::sort(ranks.begin(), ranks.end());
@@ -113,11 +114,11 @@ Json picture_of(const Layout& layout, const Tiling& tiling, const Frame& frame) 
   return cells;
 }
 
-Json json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
-  Json json{{"text", placements_text(layout)},
-            {"mesh", to_string(layout.mesh())},
-            {"addends", has_addends(layout)},
-            {"cells", picture_of(layout, tiling, frame)}};
+SceneJson json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
+  SceneJson json{{"text", placements_text(layout)},
+                 {"mesh", to_string(layout.mesh())},
+                 {"addends", has_addends(layout)},
+                 {"cells", picture_of(layout, tiling, frame)}};
   std::vector<int64_t> idle;
   for (int64_t position = 0; position < layout.mesh().size(); ++position) {
     if (layout.box_at(position).volume() == 0)
@@ -129,8 +130,8 @@ Json json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
 }
 
 // Bytes on the worst rank while nothing moves: the plan's input, and what the steps so far have left.
-Json resting_bytes(const Plan& plan) {
-  Json resting = Json::array();
+SceneJson resting_bytes(const Plan& plan) {
+  SceneJson resting = SceneJson::array();
   const auto most = [](const Layout& layout) {
     int64_t bytes = 0;
     for (int64_t p = 0; p < layout.mesh().size(); ++p)
@@ -143,7 +144,7 @@ Json resting_bytes(const Plan& plan) {
   return resting;
 }
 
-Json json_of(const Alternative& lost) {
+SceneJson json_of(const Alternative& lost) {
   return {
       {"name", lost.name},   {"text", lost.text},     {"cost_us", lost.cost_us},      {"steps", lost.steps},
       {"bytes", lost.bytes}, {"reason", lost.reason}, {"peak_bytes", lost.peak_bytes}};
@@ -151,60 +152,48 @@ Json json_of(const Alternative& lost) {
 
 }  // namespace
 
-std::string ranges_of(const std::vector<int64_t>& ascending) {
-  std::string text;
-  for (size_t i = 0; i < ascending.size();) {
-    size_t last = i;
-    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(ascending[i]);
-    if (last > i) text += (last == i + 1 ? "," : "-") + std::to_string(ascending[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
-Json scene_of(const Plan& plan, const PageOptions& options) {
+SceneJson scene_of(const Plan& plan, const PageOptions& options) {
   const Frame frame(plan);
   const Topology topology = options.topology ? *options.topology : default_topology();
-  const Stage stage = stage_of(plan, frame, topology);
-  const bool has_times = gives_the_costs(plan, stage.scenes, !stage.tiling.is_grouped());
-  Json tiles = Json::array();
-  for (const Tile& tile : stage.tiling.tiles) {
+  const PlanScene all = plan_scene_of(plan, frame, topology);
+  const bool has_times = gives_the_costs(plan, all.scenes, !all.tiling.is_grouped());
+  SceneJson tiles = SceneJson::array();
+  for (const RankTile& tile : all.tiling.tiles) {
     tiles.push_back({{"rank", tile.ranks.front()},
                      {"ranks", ranges_of(tile.ranks)},
                      {"count", tile.ranks.size()},
                      {"row", tile.row},
                      {"column", tile.column}});
   }
-  Json states = Json::array({state_of(plan.from, stage.tiling, frame)});
-  Json steps = Json::array();
+  SceneJson states = SceneJson::array({state_of(plan.from, all.tiling, frame)});
+  SceneJson steps = SceneJson::array();
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    states.push_back(state_of(plan.steps[i].to, stage.tiling, frame));
-    steps.push_back(json_of(plan.steps[i], stage.scenes[i], has_times));
+    states.push_back(state_of(plan.steps[i].to, all.tiling, frame));
+    steps.push_back(json_of(plan.steps[i], all.scenes[i], has_times));
   }
-  Json alternatives = Json::array();
+  SceneJson alternatives = SceneJson::array();
   for (const Alternative& lost : plan.alternatives) alternatives.push_back(json_of(lost));
-  Json scene{{"text", plan.text()},
-             {"dtype", name_of(plan.from.dtype())},
-             {"shape", plan.from.shape()},
-             {"width", frame.width()},
-             {"height", frame.height()},
-             {"from", json_of(plan.from, stage.tiling, frame)},
-             {"to", json_of(plan.to, stage.tiling, frame)},
-             {"cost_us", plan.cost_us},
-             {"bytes", plan.bytes},
-             {"total_bytes", plan.total_bytes},
-             {"peak_bytes", plan.peak_bytes},
-             {"topology", plan.topology},
-             {"layouts", plan.layouts_searched},
-             {"ranks", stage.tiling.ranks},
-             {"rows", stage.tiling.rows},
-             {"columns", stage.tiling.columns},
-             {"tiles", tiles},
-             {"states", states},
-             {"steps", steps},
-             {"resting", resting_bytes(plan)},
-             {"alternatives", alternatives}};
+  SceneJson scene{{"text", plan.text()},
+                  {"dtype", name_of(plan.from.dtype())},
+                  {"shape", plan.from.shape()},
+                  {"width", frame.width()},
+                  {"height", frame.height()},
+                  {"from", json_of(plan.from, all.tiling, frame)},
+                  {"to", json_of(plan.to, all.tiling, frame)},
+                  {"cost_us", plan.cost_us},
+                  {"bytes", plan.bytes},
+                  {"total_bytes", plan.total_bytes},
+                  {"peak_bytes", plan.peak_bytes},
+                  {"topology", plan.topology},
+                  {"layouts", plan.layouts_searched},
+                  {"ranks", all.tiling.ranks},
+                  {"rows", all.tiling.rows},
+                  {"columns", all.tiling.columns},
+                  {"tiles", tiles},
+                  {"states", states},
+                  {"steps", steps},
+                  {"resting", resting_bytes(plan)},
+                  {"alternatives", alternatives}};
   if (frame.down()) scene["down"] = *frame.down();
   if (frame.across()) scene["across"] = *frame.across();
   if (options.max_bytes) scene["max_bytes"] = *options.max_bytes;

@@ -9,11 +9,8 @@
 
 namespace shardway::page {
 
-using Json = nlohmann::ordered_json;
+using SceneJson = nlohmann::ordered_json;
 
-Json scene_of(const Plan& plan, const PageOptions& options);
-
-// 0-3,8
-std::string ranges_of(const std::vector<int64_t>& ascending);
+SceneJson scene_of(const Plan& plan, const PageOptions& options);
 
 }  // namespace shardway::page

@@ -11,7 +11,7 @@ constexpr int64_t kMostRows = 8;
 constexpr int64_t kMostColumns = 16;
 constexpr int64_t kFolded = 8;  // columns where no mesh dim fits
 
-// Groups of coordinates along each mesh dim, halved from the longest on until there are few enough.
+// Groups of coordinates along each mesh dim. The longest dim is halved until there are few enough.
 std::vector<int64_t> groups_along(const Mesh& mesh, int64_t most) {
   std::vector<int64_t> groups = mesh.shape();
   const auto count = [&] {
@@ -24,7 +24,7 @@ std::vector<int64_t> groups_along(const Mesh& mesh, int64_t most) {
   return groups;
 }
 
-// The innermost mesh dim across, more of them where there would be too many rows; a long dim is folded.
+// The innermost mesh dim lies across, and further ones if there were too many rows. A long dim is folded.
 int64_t columns_for(const std::vector<int64_t>& groups) {
   int64_t rows = std::accumulate(groups.begin(), groups.end(), int64_t{1}, std::multiplies<>());
   int64_t columns = 1;
@@ -36,7 +36,7 @@ int64_t columns_for(const std::vector<int64_t>& groups) {
   return columns;
 }
 
-void place(Tiling& tiling, std::vector<Tile> tiles, int64_t columns) {
+void place(Tiling& tiling, std::vector<RankTile> tiles, int64_t columns) {
   const int64_t first_row = tiling.rows;
   for (size_t i = 0; i < tiles.size(); ++i) {
     tiles[i].row = first_row + static_cast<int64_t>(i) / columns;
@@ -53,8 +53,8 @@ void place(Tiling& tiling, std::vector<Tile> tiles, int64_t columns) {
 }
 
 // The tiles of a mesh, row-major; those of ranks that are placed already are left out.
-std::vector<Tile> tiles_of(const Mesh& mesh, const std::vector<int64_t>& groups, const Tiling& placed) {
-  std::vector<Tile> tiles(
+std::vector<RankTile> tiles_of(const Mesh& mesh, const std::vector<int64_t>& groups, const Tiling& placed) {
+  std::vector<RankTile> tiles(
       static_cast<size_t>(std::accumulate(groups.begin(), groups.end(), int64_t{1}, std::multiplies<>())));
   for (int64_t position = 0; position < mesh.size(); ++position) {
     const int64_t rank = mesh.ranks()[static_cast<size_t>(position)];
@@ -66,7 +66,7 @@ std::vector<Tile> tiles_of(const Mesh& mesh, const std::vector<int64_t>& groups,
     }
     tiles[static_cast<size_t>(index)].ranks.push_back(rank);
   }
-  std::erase_if(tiles, [](const Tile& tile) { return tile.ranks.empty(); });
+  std::erase_if(tiles, [](const RankTile& tile) { return tile.ranks.empty(); });
   return tiles;
 }
 

@@ -1,5 +1,5 @@
-// The ranks of a plan as tiles on a grid: one tile a rank or, where there are too many, one for several ranks
-// that are neighbours on the mesh.
+// The ranks of a plan as tiles on a grid. A tile is one rank or, if there are too many, several neighbours on
+// the mesh.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace shardway::page {
 
-struct Tile {
+struct RankTile {
   std::vector<int64_t> ranks = {};  // ascending; the first one stands for all
   int64_t row = 0;
   int64_t column = 0;
 };
 
 struct Tiling {
-  std::vector<Tile> tiles = {};
+  std::vector<RankTile> tiles = {};
   std::vector<int64_t> tile_of_rank = {};  // -1: no rank of the plan
   int64_t rows = 0;
   int64_t columns = 0;

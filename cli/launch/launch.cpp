@@ -34,12 +34,12 @@ constexpr const char* kLesson =
     "Exit codes: 0; that of the first rank that failed, 128 + N where signal N ended it; 2 for a mistake in\n"
     "the call.";
 
-struct Written {
+struct WrittenLaunch {
   std::string ranks = {};
   bool keeps_going = false;
 };
 
-ExitCode answer(const Written& written, std::vector<std::string> command) {
+ExitCode answer(const WrittenLaunch& written, std::vector<std::string> command) {
   if (command.empty()) throw std::invalid_argument("there is no program to run; see shardway launch --help");
   if (command.front().starts_with("-"))
     throw std::invalid_argument(command.front() + " is not known here; see shardway launch --help");
@@ -58,7 +58,7 @@ ExitCode answer(const Written& written, std::vector<std::string> command) {
 }  // namespace
 
 Answer add_launch(CLI::App& options) {
-  auto written = std::make_shared<Written>();
+  auto written = std::make_shared<WrittenLaunch>();
   options.set_help_flag("-h,--help", "print this help");
   options.add_option("-n,--ranks", written->ranks, "how many processes to start, up to 1024")
       ->type_name("N")

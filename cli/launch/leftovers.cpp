@@ -37,8 +37,8 @@ std::string text_of(pid_t pid, const char* file) {
   return text.str();
 }
 
-// "PID (command) state parent …": the command may hold anything, so it ends at the last bracket. Zero: it has
-// ended.
+// Reads "PID (command) state parent …". The command may hold anything, so it ends at the last bracket. Zero
+// means that the process has ended.
 pid_t parent_of(pid_t pid) {
   const std::string line = text_of(pid, "stat");
   const size_t end = line.rfind(')');

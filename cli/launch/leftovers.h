@@ -16,8 +16,8 @@ void adopt_orphans();
 // All processes below this one that have not ended.
 std::vector<pid_t> descendants();
 
-// A process that ends what is left of a job where the launcher was killed and could not. It knows the job's
-// processes by their environment.
+// A process that ends what is left of a job if the launcher is killed. It knows the job's processes by their
+// environment.
 class Keeper {
  public:
   explicit Keeper(const std::string& job);
@@ -28,7 +28,7 @@ class Keeper {
   pid_t pid() const { return pid_; }
 
  private:
-  shm::File launcher_is_alive_;  // closed by its end, however that comes
+  shm::File launcher_is_alive_;  // the kernel closes it when the launcher ends, however that comes
   pid_t pid_ = -1;
 };
 

@@ -14,7 +14,7 @@ class RankLines {
  public:
   RankLines(std::string before, FILE* to) : before_(std::move(before)), to_(to) {}
 
-  // Shows what is there to read, and no more than a pipe holds, for others have something to say as well;
+  // Shows what is there to read, but no more than a pipe holds: others have something to say as well. Returns
   // false at the end.
   bool read_from(const shm::File& from);
 
@@ -28,7 +28,7 @@ class RankLines {
   std::string before_;
   FILE* to_;
   std::string text_;
-  bool is_after_return_ = false;  // the last line shown ended in one, and a line feed would belong to it
+  bool is_after_return_ = false;  // the last line ended in one; a line feed that follows belongs to it
 };
 
 }  // namespace shardway::cli

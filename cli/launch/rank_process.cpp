@@ -42,7 +42,7 @@ Pipe fresh_pipe() {
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
 // The names are torchrun's.
-void set_environment(const LaunchCall& call, const Launch& launch, int64_t rank) {
+void set_environment(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank) {
   const std::string ranks = std::to_string(call.ranks);
   set("RANK", std::to_string(rank));
   set("LOCAL_RANK", std::to_string(rank));
@@ -68,7 +68,7 @@ void set_signals() {
 }
 
 // In the child: becomes the program, or writes why it cannot.
-[[noreturn]] void become(const LaunchCall& call, const Launch& launch, int64_t rank, pid_t launcher,
+[[noreturn]] void become(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank, pid_t launcher,
                          const Pipe& why_not) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);
@@ -86,7 +86,7 @@ void set_signals() {
   _exit(1);
 }
 
-// Lets the launcher read two streams of every rank, and gives the limit that was before.
+// Raises the limit so that the launcher can read two streams of every rank. Returns the limit before.
 rlimit make_room_for(int64_t ranks) {
   rlimit before{};
   if (getrlimit(RLIMIT_NOFILE, &before) != 0) raise_error("getrlimit");
@@ -114,14 +114,14 @@ uint16_t free_port() {
 
 }  // namespace
 
-Launch fresh_launch(const LaunchCall& call) {
+LaunchIdentity fresh_launch(const LaunchCall& call) {
   std::random_device random;
   return {.job = std::to_string(random()) + "-" + std::to_string(random()) + "-" + std::to_string(getpid()),
           .port = free_port(),
           .files = make_room_for(call.ranks)};
 }
 
-RankProcess start_rank(const LaunchCall& call, const Launch& launch, int64_t rank) {
+RankProcess start_rank(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank) {
   Pipe out = fresh_pipe();
   Pipe err = fresh_pipe();
   Pipe why_not = fresh_pipe();
@@ -135,7 +135,7 @@ RankProcess start_rank(const LaunchCall& call, const Launch& launch, int64_t ran
     dup2(err.to.get(), STDERR_FILENO);
     become(call, launch, rank, launcher, why_not);
   }
-  setpgid(pid, pid);  // here too: whoever is first
+  setpgid(pid, pid);  // parent and child both do it: either may be first
   why_not.to = File();
   int error = 0;
   if (read(why_not.from.get(), &error, sizeof(error)) == sizeof(error)) {

@@ -12,7 +12,7 @@
 
 namespace shardway::cli {
 
-// More on one host than this is a slip of the hand.
+// More ranks than this on one host are a typing error.
 inline constexpr int64_t kMostRanks = 1024;
 
 struct LaunchCall {
@@ -22,14 +22,14 @@ struct LaunchCall {
 };
 
 // What is the same for all ranks of a launch.
-struct Launch {
+struct LaunchIdentity {
   std::string job = {};  // a name that no other launch has
   uint16_t port = 0;     // free on this host, for programs that meet over TCP
   rlimit files = {};     // that a rank may open; the launcher itself may need more
 };
 
 // Throws std::invalid_argument where the launcher may not open as many files as the ranks need.
-Launch fresh_launch(const LaunchCall& call);
+LaunchIdentity fresh_launch(const LaunchCall& call);
 
 struct RankProcess {
   int64_t rank = 0;
@@ -39,6 +39,6 @@ struct RankProcess {
 };
 
 // Starts a rank. Throws std::invalid_argument where the program cannot be run.
-RankProcess start_rank(const LaunchCall& call, const Launch& launch, int64_t rank);
+RankProcess start_rank(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank);
 
 }  // namespace shardway::cli

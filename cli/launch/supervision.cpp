@@ -25,7 +25,6 @@ namespace shardway::cli {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 constexpr auto kGrace = 5s;  // between asking ranks to end and ending them
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -53,7 +52,7 @@ class Supervisor {
 
   // Nothing outlives the launcher, not even where an exception ends it.
   ~Supervisor() {
-    const auto deadline = Clock::now() + kGrace;  // one that the system keeps from ending is left to it
+    const auto deadline = Clock::now() + kGrace;  // what cannot be ended by then is left to the system
     while (tell_leftovers(SIGKILL) && Clock::now() < deadline) {
       for (pid_t pid = ended_child(); pid > 0; pid = ended_child()) waitpid(pid, nullptr, 0);
       std::this_thread::sleep_for(1ms);
@@ -79,6 +78,8 @@ class Supervisor {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   static shm::File signals_as_file() {
     // Where it is ignored, as a parent may have left it, children that end would be forgotten. The others
     // stay as they are: under nohup neither the launcher nor a rank minds SIGHUP.
@@ -138,7 +139,8 @@ class Supervisor {
     }
   }
 
-  // Whether there is any process below this one but the keeper; one of another user cannot be told anything.
+  // Whether there is any process below this one, the keeper aside. Processes of other users cannot be told
+  // anything.
   bool tell_leftovers(int signal) const {
     bool is_any = false;
     for (const pid_t pid : descendants()) {
@@ -160,7 +162,7 @@ class Supervisor {
   void reap() {
     for (pid_t pid = ended_child(); pid > 0; pid = ended_child()) {
       const auto rank = std::ranges::find(ranks_, pid, &RankProcess::pid);
-      // What a rank leaves behind ends with it: its number is nobody else's until it is waited for.
+      // What a rank leaves behind ends with it. Its number is not given to another before it is waited for.
       if (rank != ranks_.end()) kill(-pid, SIGTERM);
       int status = 0;
       waitpid(pid, &status, 0);
@@ -184,7 +186,7 @@ class Supervisor {
 
   const LaunchCall& call_;
   shm::File signals_;
-  Launch launch_;
+  LaunchIdentity launch_;
   Keeper keeper_;
   std::vector<RankProcess> ranks_;
   std::vector<RankLines> streams_;                  // two per rank

@@ -37,7 +37,7 @@ double redistribute_cost(const Layout& from, const Layout& to, const MeshTopoInf
 // The layouts that DTensor's default planner passes through, both ends among them.
 std::vector<Layout> greedy_layouts(const Layout& from, const Layout& to);
 
-// Those of the cheapest path among DTensor's steps at its prices.
+// The layouts of the cheapest path among DTensor's steps at its prices.
 std::vector<Layout> min_cost_layouts(const Layout& from, const Layout& to, const MeshTopoInfo& topo);
 
 // The price of one such step: the two differ in one mesh dim.

@@ -7,8 +7,8 @@
 
 namespace [[gnu::visibility("default")]] shardway {
 
-// Memory for `bytes`, of those that were given back where there is some. Fresh memory costs a page fault
-// every 4 KiB, which takes longer than filling it. Up to 16 MiB are kept. Any thread may call.
+// Memory for `bytes`, reused if some was given back. Fresh memory costs a page fault every 4 KiB, which takes
+// longer than filling it. Up to 16 MiB are kept. Any thread may call.
 void* take_kept_memory(size_t bytes);
 void give_kept_memory(void* memory, size_t bytes) noexcept;
 

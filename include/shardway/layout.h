@@ -111,9 +111,9 @@ using ShardOrder = std::vector<std::vector<int64_t>>;
 
 // A global shape and dtype on a mesh, with a placement per mesh dim.
 //
-// A tensor dim is split by its mesh dims one after the other, each splitting what the one before left, as
-// torch.chunk does: parts of ceil(length / ranks) until nothing is left, so that later parts may be smaller
-// or empty. A ragged shard is the outermost split of its tensor dim.
+// The mesh dims of a tensor dim split it one after the other; each splits what the one before left. They
+// split as torch.chunk does: parts of ceil(length / ranks) until nothing is left, so later parts may be
+// smaller or empty. A ragged shard is the outermost split of its tensor dim.
 //
 // Example: length 5 over a 2x2 mesh, [S0, S0]: halves of 3 and 2, then 2, 1, 1, 1.
 //   With the order {{1, 0}} mesh dim 1 splits first: rank (0,1) holds [3,4) instead of [2,3).
@@ -153,8 +153,8 @@ class Layout {
   size_t hash_ = 0;
 };
 
-// The placements, such as "S0,R". Where mesh dims split one tensor dim in another order than ascending,
-// each says its place in that order: "S0.1,S0.0".
+// The placements, such as "S0,R". If mesh dims do not split a tensor dim in ascending order, each says its
+// place in the order: "S0.1,S0.0".
 std::string placements_text(const Layout& layout);
 
 // f32[4096,4096] on dp=2,tp=4: S0,P
@@ -164,12 +164,12 @@ std::string to_string(const Layout& layout);
 // box from the ranks that hold it. The meshes may differ in shape and ranks; `rank` may be outside either.
 // Rank numbers are the meshes' own, and the route's size is one more than the largest of both.
 //
-// Of several ranks that hold the same box, a rank of the source mesh pulls from the one that shares its
-// coordinates on the mesh dims that replicate, so that itself comes first and the load is even; a rank
-// outside the source mesh takes the replica whose number is its own position modulo the replicas.
+// If several ranks hold the same box, a rank of the source mesh pulls from the one with its own coordinates
+// on the mesh dims that replicate. So it prefers itself, and the load is even. A rank outside the source mesh
+// takes the replica whose number is its own position modulo the number of replicas.
 //
-// Takes time proportional to the peers whose boxes overlap this rank's. Throws std::invalid_argument where
-// addends would have to be made, and where shape or dtype differ.
+// Takes time proportional to the peers whose boxes overlap this rank's. Throws std::invalid_argument if
+// addends would have to be made, or if shape or dtype differ.
 Route redistribution_route(const Layout& from, const Layout& to, int64_t rank);
 
 }  // namespace shardway

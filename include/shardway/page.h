@@ -10,8 +10,8 @@
 namespace [[gnu::visibility("default")]] shardway {
 
 struct PageOptions {
-  // What the plan was priced with, for the time of each rank; left out: the default topology, where it gives
-  // the plan's own cost, else such times are not shown.
+  // What the plan was priced with, for the time of each rank. If left out, the default topology is tried.
+  // Times are not shown if they do not give the plan's own cost.
   std::optional<Topology> topology = {};
   std::optional<int64_t> max_bytes = {};  // the limit that memory is drawn against
 };

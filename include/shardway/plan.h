@@ -81,12 +81,12 @@ struct PlanOptions {
   Rules rules = Rules::shardway;
 };
 
-// The cheapest plan; the same on every rank. Results are kept, so that asking again takes microseconds.
-// Thread-safe. Throws std::invalid_argument where there is none, naming what is in the way.
+// The cheapest plan; the same on every rank. Results are kept: asking again takes microseconds. Thread-safe.
+// Throws std::invalid_argument if there is none, and says why.
 std::shared_ptr<const Plan> plan(const Layout& from, const Layout& to, const PlanOptions& options = {});
 
-// The steps along given layouts, from each straight to the next, priced as what they are. Throws
-// std::invalid_argument where a step would make addends, or leaves the two ends' meshes.
+// The priced steps along given layouts, from each straight to the next. Throws std::invalid_argument if a
+// step would make addends, or leaves the meshes of the two ends.
 std::vector<Step> steps_along(const std::vector<Layout>& layouts, const PlanOptions& options = {});
 
 inline constexpr double kImpossible = std::numeric_limits<double>::infinity();

@@ -46,8 +46,8 @@ struct Move {
 };
 using Moves = std::vector<Move, KeptMemory<Move>>;
 
-// The collective that a route is, so that an engine with a native form of it can use that. `own` is none:
-// every rank moves its own boxes, and nobody communicates.
+// The collective that a route is, for engines with a native form of it. `own` is no collective: every rank
+// moves its own boxes, and nobody communicates.
 enum class Pattern : uint8_t { exchange, all_gather, reduce_scatter, all_to_all, all_reduce, broadcast, own };
 
 // One rank's part of a collective: what it pulls into its output and what it pushes out of its input.

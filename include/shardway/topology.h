@@ -38,7 +38,7 @@ struct Topology {
   bool operator==(const Topology& other) const;  // of figures, wherever they come from
 };
 
-// Throws std::invalid_argument naming the field that is not a figure of a network.
+// Throws std::invalid_argument naming the first field whose value no network can have.
 void validate(const Topology& topology);
 
 // Reads and writes docs/topology.md's JSON. Errors are std::invalid_argument naming file and field.

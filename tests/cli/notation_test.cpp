@@ -22,7 +22,7 @@ TEST(ReadPlacements, ReadsWhatPlacementsTextWrites) {
   const Layout whole({6, 8}, DType::f32, Mesh({1}), {replicate()});
   for (const std::string text :
        {"S0,R", "S1,P", "S0.1,S0.0", "S0[1,5],S0", "P(max),P(max)", "S1,S1", "R,S0[0,6]", "P(avg),S1"}) {
-    const Placements read = read_placements(text, 2);
+    const OrderedPlacements read = read_placements(text, 2);
     EXPECT_EQ(placements_text(whole.with(Mesh({2, 2}), read.placements, read.order)), text);
   }
 }

@@ -12,10 +12,10 @@ namespace {
 constexpr int64_t kTensorDims = 3;
 
 void read_and_write_placements(const std::string& text) {
-  const Placements read = read_placements(text, kTensorDims);
+  const OrderedPlacements read = read_placements(text, kTensorDims);
   const Mesh mesh(std::vector<int64_t>(read.placements.size(), 1));
   const Layout layout({8, 4, 6}, DType::f32, mesh, read.placements, read.order);
-  const Placements again = read_placements(placements_text(layout), kTensorDims);
+  const OrderedPlacements again = read_placements(placements_text(layout), kTensorDims);
   if (!(layout == layout.with(again.placements, again.order))) std::abort();
 }
 

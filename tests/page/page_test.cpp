@@ -37,7 +37,7 @@ TEST(Tiling, EveryRankIsInOneTileAndEveryTileInOnePlace) {
     std::multiset<int64_t> ranks;
     std::set<std::pair<int64_t, int64_t>> places;
     for (size_t t = 0; t < tiling.tiles.size(); ++t) {
-      const page::Tile& tile = tiling.tiles[t];
+      const page::RankTile& tile = tiling.tiles[t];
       ranks.insert(tile.ranks.begin(), tile.ranks.end());
       places.emplace(tile.row, tile.column);
       EXPECT_TRUE(tile.row < tiling.rows && tile.column < tiling.columns);
@@ -93,6 +93,13 @@ TEST(Page, ShowsTimesOfRanksOnlyWhereTheTopologyGivesThePlansCost) {
   const auto best = plan_on(Mesh({2, 4}), {shard(0), partial()}, {replicate(), shard(1)});
   EXPECT_TRUE(scene_in(to_html(*best, {.topology = Topology{}}))["steps"][0].contains("us"));
   EXPECT_FALSE(scene_in(to_html(*best, {.topology = Topology{.base_us = 1}}))["steps"][0].contains("us"));
+}
+
+TEST(Page, ShowsTimesOfRanksWhereCopiesAndReductionsArePriced) {
+  const Topology measured{.copy_gib_per_s = 8, .reduce_gib_per_s = 4};
+  const Layout from({4096, 4096}, DType::f32, Mesh({2, 4}), {shard(0), partial()});
+  const auto best = plan(from, from.with({replicate(), shard(1)}), {.topology = measured});
+  EXPECT_TRUE(scene_in(to_html(*best, {.topology = measured}))["steps"][0].contains("us"));
 }
 
 TEST(Page, IsMadeOfAnyPlan) {

@@ -89,6 +89,15 @@ Coordinate home_of(const Held& from, int64_t receiver, int64_t own_sender) {
   return home;
 }
 
+// The elements of the largest of `count` slabs, along the dim that makes it smallest.
+int64_t largest_slab(const Box& box, int64_t count) {
+  int64_t least = box.volume();
+  if (least == 0) return 0;
+  for (const int64_t length : box.extent)
+    least = std::min(least, box.volume() / length * ((length + count - 1) / count));
+  return least;
+}
+
 }  // namespace
 
 Held::Held(Layout held) : layout(std::move(held)), boxes(reference_boxes(layout)) {
@@ -213,7 +222,7 @@ double StepPrices::all_reduce_us(const Held& from, const std::vector<int64_t>& d
   for (const auto& [key, members] : groups) {
     const int64_t volume = from.boxes[members[0]].volume();
     const auto count = static_cast<int64_t>(members.size());
-    const int64_t piece = (volume + count - 1) / count;
+    const int64_t piece = largest_slab(from.boxes[members[0]], count);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t share = std::clamp<int64_t>(volume - i * piece, 0, piece);
       const size_t owner = members[static_cast<size_t>(i)];

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "plan/geometry/passage.h"
+#include "plan/geometry/exchange_rules.h"
 #include "transport/common/boxes.h"
 #include "transport/memory/warm_memory.h"
 
@@ -82,9 +82,9 @@ std::shared_ptr<const Way> make_way(const std::shared_ptr<const Plan>& plan, con
   way->hash = hash_of(*plan);
   for (const int64_t number : place.ranks.numbers())
     way->hash = way->hash * 31 + static_cast<uint64_t>(number);
-  const Passage passage = passage_between(plan->from, plan->to);
-  way->divisor = passage.divisor;
-  if (!passage.resolved.empty()) way->combines = passage.divisor == 1 ? passage.op : Op::avg;
+  const ExchangeRules rules = exchange_rules_between(plan->from, plan->to);
+  way->divisor = rules.divisor;
+  if (!rules.resolved.empty()) way->combines = rules.divisor == 1 ? rules.op : Op::avg;
   if (!way->stages.empty()) way->wanted = wanted_in(way->stages.front());
   return way;
 }

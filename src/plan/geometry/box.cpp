@@ -28,7 +28,7 @@ bool overlap(const Box& a, const Box& b) {
 bool contains(const Box& outer, const Box& inner) {
   for (size_t d = 0; d < outer.offset.size(); ++d) {
     if (inner.offset[d] < outer.offset[d]) return false;
-    // The distance, not the end: that could be past the largest number.
+    // Compare distances: the end of a box may overflow.
     if (inner.offset[d] - outer.offset[d] > outer.extent[d] - inner.extent[d]) return false;
   }
   return true;

@@ -69,8 +69,7 @@ std::vector<Cut> cuts_of(const Layout& layout, int64_t tensor_dim);
 // What the cuts leave to a coordinate of the mesh.
 Interval interval_at(int64_t length, const std::vector<Cut>& cuts, const std::vector<int64_t>& coordinate);
 
-// A part that overlaps some interval: the positions that its indices along the cuts make, and what is common
-// to both.
+// A part that overlaps some interval. `place` is the mesh position of its indices along the cuts.
 struct OverlappingPart {
   int64_t place = 0;
   Interval part = {};

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 
 namespace shardway {
 

@@ -1,4 +1,4 @@
-// Who is who: the ranks of a group and the numbers of a mesh.
+// The ranks of a group, and the numbers that a mesh has for them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace shardway {
 // The ranks of a group by the numbers that meshes know them by.
 class [[gnu::visibility("default")]] GroupRanks {
  public:
-  // Those of group ranks 0, 1, …
+  // The mesh numbers of group ranks 0, 1, …
   explicit GroupRanks(std::vector<int64_t> numbers);
 
   int64_t size() const { return static_cast<int64_t>(numbers_.size()); }

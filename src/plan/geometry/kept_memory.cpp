@@ -8,10 +8,11 @@
 namespace shardway {
 namespace {
 
-constexpr size_t kLeastBytes = size_t{32} << 10;  // below, the heap keeps what it has
+constexpr size_t kLeastBytes = size_t{32} << 10;  // the heap itself keeps smaller blocks
 constexpr size_t kMostKeptBytes = size_t{16} << 20;
 
-// Blocks by size, which is a power of two: so what is given back tells its size.
+// Blocks by size. Sizes are powers of two, so the bytes that are given back tell which list a block belongs
+// to.
 class KeptBlocks {
  public:
   void* take(size_t bytes) {
@@ -46,7 +47,7 @@ class KeptBlocks {
   std::array<std::vector<void*>, 64> blocks_;
 };
 
-// Never destroyed: lists may be given back until the process ends.
+// Never destroyed: a list may give its memory back until the process ends.
 KeptBlocks& kept_blocks() {
   static auto& blocks = *new KeptBlocks;
   return blocks;

@@ -23,7 +23,7 @@ std::vector<Landing> by_equal_box(const Moves& pulls) {
 }
 
 bool disjoint(std::vector<Landing>& landings) {
-  // Sorted by where they begin along dim 0, a box can only meet those that begin before it ends.
+  // The boxes are sorted by their begin along dim 0, so a box can only meet those that begin before it ends.
   std::sort(landings.begin(), landings.end(),
             [](const Landing& a, const Landing& b) { return a.box.offset < b.box.offset; });
   for (size_t i = 0; i < landings.size(); ++i) {
@@ -36,8 +36,8 @@ bool disjoint(std::vector<Landing>& landings) {
   return true;
 }
 
-// Cuts every landing at every border of the others along `dim`, so that along it any two have the same
-// interval or do not meet.
+// Cuts every landing along `dim` wherever another one begins or ends. Afterwards any two have the same
+// interval along `dim`, or disjoint ones.
 std::vector<Landing> cut_along(size_t dim, const std::vector<Landing>& landings) {
   std::vector<int64_t> borders;
   for (const Landing& landing : landings) {

@@ -4,12 +4,12 @@
 #include <stdexcept>
 
 #include "plan/geometry/cuts.h"
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 
 namespace shardway {
 namespace {
 
-// Volumes are added up as doubles, which hold integers exactly up to here.
+// Volumes are added up as doubles. Up to this limit they hold integers exactly.
 constexpr int64_t kMostElements = int64_t{1} << 52;
 
 [[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("layout: " + why); }

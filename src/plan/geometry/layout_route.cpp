@@ -1,16 +1,14 @@
-// The direct exchange between two layouts, as one rank's part of it.
+// One rank's part of the direct exchange between two layouts.
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
 
 #include "plan/geometry/cuts.h"
-#include "plan/geometry/passage.h"
+#include "plan/geometry/exchange_rules.h"
 #include "shardway/layout.h"
 
 namespace shardway {
 namespace {
-
-using Coordinate = std::vector<int64_t>;
 
 // The parts of the other layout that overlap this rank's box, per tensor dim.
 using Overlaps = std::vector<std::vector<OverlappingPart>>;
@@ -25,11 +23,11 @@ Overlaps overlaps_with(const Layout& other, const Box& mine, const Pins& pins) {
   return result;
 }
 
-// One part per tensor dim, in every combination; those of the last dim vary fastest. Going to the next one
-// takes no division.
-class Choice {
+// One part per tensor dim, in every combination. The parts of the last dim vary fastest. Going to the next
+// combination takes no division.
+class PartChoice {
  public:
-  explicit Choice(const Overlaps& overlaps) : count_(1) {
+  explicit PartChoice(const Overlaps& overlaps) : count_(1) {
     for (const auto& parts : overlaps) {
       count_ *= parts.size();
       dims_.push_back({.first = parts.data(), .end = parts.data() + parts.size(), .chosen = parts.data()});
@@ -48,7 +46,7 @@ class Choice {
     number_ = number;
   }
 
-  // The position that the parts make.
+  // The mesh position that the chosen parts lead to.
   int64_t place() const {
     int64_t place = 0;
     for (const Dim& dim : dims_) place += dim.chosen->place;
@@ -84,7 +82,7 @@ class Choice {
   size_t number_ = 0;
 };
 
-// The positions that differ from the first in some dims alone, as distances from it, ascending.
+// The positions that differ from the first one in these dims only, as ascending distances from it.
 std::vector<int64_t> distances_along(const Mesh& mesh, const std::vector<int64_t>& dims) {
   std::vector<int64_t> distances{0};
   for (const int64_t dim : dims) {
@@ -98,20 +96,21 @@ std::vector<int64_t> distances_along(const Mesh& mesh, const std::vector<int64_t
   return distances;
 }
 
-// The position that a coordinate makes on some dims, the others at 0.
-int64_t position_along(const Mesh& mesh, const Coordinate& coordinate, const std::vector<int64_t>& dims) {
+// The position of a coordinate whose other dims are set to 0.
+int64_t position_along(const Mesh& mesh, const std::vector<int64_t>& coordinate,
+                       const std::vector<int64_t>& dims) {
   int64_t position = 0;
   for (const int64_t dim : dims) position += coordinate[static_cast<size_t>(dim)] * mesh.stride(dim);
   return position;
 }
 
-// The peers whose boxes overlap this rank's, each once, with the choice that makes theirs.
+// The peers whose boxes overlap this rank's box. Each comes once, with the choice of parts that its box is.
 class Meetings {
  public:
   Meetings(const Overlaps& overlaps, const Box& mine) : choice_(overlaps), mine_(mine) {}
 
-  // Of every choice, the ranks at these distances from its place and the first position, as far as they
-  // count.
+  // For every choice, takes the ranks at these distances from `first` plus the choice's place. Skips the
+  // positions that do not count.
   template <class Counts>
   void find(const Mesh& mesh, int64_t first, const std::vector<int64_t>& distances, const Counts& counts) {
     peers_.reserve(choice_.count() * distances.size());
@@ -126,7 +125,7 @@ class Meetings {
     sort_by_rank();
   }
 
-  // The boxes that are common to this rank's and the peers', seen from both sides.
+  // What this rank's box has in common with each peer's, seen from both sides.
   Moves moves() {
     Moves moves;
     moves.reserve(peers_.size());
@@ -159,7 +158,7 @@ class Meetings {
     }
   }
 
-  // Where they are many of all ranks, each finds its place by its number.
+  // Where many of all ranks are peers, a table indexed by rank is quicker than sorting.
   void sort_by_rank() {
     constexpr size_t kMany = 16;
     const auto before = [](const Peer& a, const Peer& b) { return a.rank < b.rank; };
@@ -177,29 +176,30 @@ class Meetings {
     }
   }
 
-  Choice choice_;
+  PartChoice choice_;
   const Box& mine_;
   std::vector<Peer> peers_;
 };
 
-Moves pulls_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
+Moves pulls_of(const Layout& from, const Layout& to, const ExchangeRules& rules, int64_t position) {
   const Mesh& mesh = from.mesh();
   const Box mine = to.box_at(position);
   const Overlaps overlaps = overlaps_with(from, mine, Pins(static_cast<size_t>(mesh.ndim()), kAnyIndex));
-  const int64_t home = position_along(mesh, passage.home_of(from, to, position), passage.fixed);
-  const std::vector<int64_t> addends = distances_along(mesh, passage.resolved);
+  const int64_t home = position_along(mesh, rules.home_of(from, to, position), rules.fixed);
+  const std::vector<int64_t> addends = distances_along(mesh, rules.resolved);
   Meetings senders(overlaps, mine);
   senders.find(mesh, home, addends, [](int64_t) { return true; });
   return senders.moves();
 }
 
-// On one mesh the fixed dims pin where a receiver stands; across meshes each receiver's home is compared.
-Moves pushes_of(const Layout& from, const Layout& to, const Passage& passage, int64_t position) {
+// On one mesh the fixed dims pin the coordinates of a receiver. Across meshes every receiver's home is
+// compared.
+Moves pushes_of(const Layout& from, const Layout& to, const ExchangeRules& rules, int64_t position) {
   const Mesh& mesh = to.mesh();
-  const Coordinate here = from.mesh().coordinate_at(position);
+  const std::vector<int64_t> here = from.mesh().coordinate_at(position);
   Pins pins(static_cast<size_t>(mesh.ndim()), kAnyIndex);
-  if (passage.is_same_mesh) {
-    for (const int64_t dim : passage.fixed) pins[static_cast<size_t>(dim)] = here[static_cast<size_t>(dim)];
+  if (rules.is_same_mesh) {
+    for (const int64_t dim : rules.fixed) pins[static_cast<size_t>(dim)] = here[static_cast<size_t>(dim)];
   }
   std::vector<int64_t> free_dims;
   std::vector<int64_t> pinned_dims;
@@ -208,9 +208,9 @@ Moves pushes_of(const Layout& from, const Layout& to, const Passage& passage, in
     (pins[static_cast<size_t>(dim)] == kAnyIndex ? free_dims : pinned_dims).push_back(dim);
   }
   const auto is_home = [&](int64_t receiver) {
-    if (passage.is_same_mesh) return true;
-    const Coordinate home = passage.home_of(from, to, receiver);
-    return std::all_of(passage.fixed.begin(), passage.fixed.end(), [&](int64_t dim) {
+    if (rules.is_same_mesh) return true;
+    const std::vector<int64_t> home = rules.home_of(from, to, receiver);
+    return std::all_of(rules.fixed.begin(), rules.fixed.end(), [&](int64_t dim) {
       return home[static_cast<size_t>(dim)] == here[static_cast<size_t>(dim)];
     });
   };
@@ -226,23 +226,23 @@ Moves pushes_of(const Layout& from, const Layout& to, const Passage& passage, in
 }  // namespace
 
 Route redistribution_route(const Layout& from, const Layout& to, int64_t rank) {
-  const Passage passage = passage_between(from, to);
+  const ExchangeRules rules = exchange_rules_between(from, to);
   const auto largest = [](const Mesh& mesh) {
     return *std::max_element(mesh.ranks().begin(), mesh.ranks().end());
   };
   Route route{.rank = rank, .size = std::max({largest(from.mesh()), largest(to.mesh()), rank}) + 1};
   if (rank < 0) throw std::invalid_argument("redistribute: rank " + std::to_string(rank) + " is negative");
-  route.op = passage.op;
-  route.divisor = passage.divisor;
+  route.op = rules.op;
+  route.divisor = rules.divisor;
   route.input_shape.assign(from.shape().size(), 0);
   route.output_shape = route.input_shape;
   if (const auto position = to.mesh().position_of(rank)) {
     route.output_shape = to.box_at(*position).extent;
-    route.pulls = pulls_of(from, to, passage, *position);
+    route.pulls = pulls_of(from, to, rules, *position);
   }
   if (const auto position = from.mesh().position_of(rank)) {
     route.input_shape = from.box_at(*position).extent;
-    route.pushes = pushes_of(from, to, passage, *position);
+    route.pushes = pushes_of(from, to, rules, *position);
   }
   return route;
 }

@@ -1,8 +1,9 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 #include "shardway/layout.h"
 
 namespace shardway {
@@ -158,7 +159,8 @@ Mesh Mesh::flattened(int64_t first, int64_t last) const {
   std::vector<int64_t> shape(shape_.begin(), shape_.begin() + first);
   std::vector<std::string> names;
   if (!names_.empty()) names.assign(names_.begin(), names_.begin() + first);
-  shape.push_back(product(std::vector(shape_.begin() + first, shape_.begin() + last + 1)));
+  shape.push_back(
+      std::accumulate(shape_.begin() + first, shape_.begin() + last + 1, int64_t{1}, std::multiplies<>()));
   if (!names_.empty()) {
     names.push_back(join(std::vector(names_.begin() + first, names_.begin() + last + 1), "_"));
     names.insert(names.end(), names_.begin() + last + 1, names_.end());

@@ -18,7 +18,7 @@ Box slab(const std::vector<int64_t>& shape, int64_t dim, int64_t offset, int64_t
   return box;
 }
 
-// A size of zero moves nothing and makes no move.
+// A part of size zero needs no move.
 void add(Moves& moves, int64_t peer, int64_t extent, Box mine, Box theirs) {
   if (extent > 0) moves.push_back({.peer = peer, .mine = std::move(mine), .theirs = std::move(theirs)});
 }

@@ -66,7 +66,7 @@ Moves own_moves(const Moves& moves, int64_t rank) {
   return own;
 }
 
-// What a rank gives itself is read from the pulls alone: the pushes must say the same.
+// Engines read what a rank gives itself from the pulls only, so the pushes must say the same.
 void validate_own_moves(const Route& route) {
   const Moves pulls = own_moves(route.pulls, route.rank);
   const Moves pushes = own_moves(route.pushes, route.rank);

@@ -8,50 +8,50 @@ namespace {
 // The senders that a receiver may pull from: its home, moved along the free dims of the senders' mesh.
 class Sources {
  public:
-  Sources(const Exchange& exchange, const Network& network)
-      : terrain_(exchange.senders), network_(network), free_(free_dims(exchange, network)) {
+  Sources(const StateExchange& exchange, const Network& network)
+      : space_(exchange.senders), network_(network), free_(free_dims(exchange, network)) {
     offsets_.push_back(0);
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) {
+    for (size_t m = 0; m < space_.mesh_dims(); ++m) {
       if (!has(free_, m)) continue;
       const size_t before = offsets_.size();
-      for (int64_t i = 1; i < terrain_.mesh_shape()[m]; ++i) {
-        for (size_t k = 0; k < before; ++k) offsets_.push_back(offsets_[k] + i * terrain_.stride(m));
+      for (int64_t i = 1; i < space_.mesh_shape()[m]; ++i) {
+        for (size_t k = 0; k < before; ++k) offsets_.push_back(offsets_[k] + i * space_.stride(m));
       }
     }
   }
 
   const std::vector<int64_t>& offsets() const { return offsets_; }
 
-  // The home of a receiver with all free dims at 0.
+  // The home of a receiver, with the coordinates of all free dims set to 0.
   int64_t first(size_t receiver) const {
     const int64_t own = network_.own_sender(receiver);
     if (own < 0) return replica(static_cast<int64_t>(receiver));
     int64_t first = own;
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) {
-      if (has(free_, m)) first -= terrain_.coordinate(m, static_cast<size_t>(own)) * terrain_.stride(m);
+    for (size_t m = 0; m < space_.mesh_dims(); ++m) {
+      if (has(free_, m)) first -= space_.coordinate(m, static_cast<size_t>(own)) * space_.stride(m);
     }
     return first;
   }
 
  private:
-  static DimMask free_dims(const Exchange& exchange, const Network& network) {
+  static DimMask free_dims(const StateExchange& exchange, const Network& network) {
     const DimMask sharded = network.is_one_mesh() ? exchange.senders.unsettled(exchange.from, exchange.to)
                                                   : exchange.senders.state(exchange.from).sharded;
     return sharded | exchange.resolved;
   }
 
-  // As Passage::home_of says: the replica of number receiver modulo replicas.
+  // The same replica as ExchangeRules::home_of gives.
   int64_t replica(int64_t number) const {
     int64_t position = 0;
-    for (size_t m = terrain_.mesh_dims(); m-- > 0;) {
+    for (size_t m = space_.mesh_dims(); m-- > 0;) {
       if (has(free_, m)) continue;
-      position += number % terrain_.mesh_shape()[m] * terrain_.stride(m);
-      number /= terrain_.mesh_shape()[m];
+      position += number % space_.mesh_shape()[m] * space_.stride(m);
+      number /= space_.mesh_shape()[m];
     }
     return position;
   }
 
-  const Terrain& terrain_;
+  const StateSpace& space_;
   const Network& network_;
   DimMask free_;
   std::vector<int64_t> offsets_;
@@ -70,9 +70,9 @@ void Loads::reset(size_t kinds, size_t level_count) {
   combined.assign(kinds, 0);
 }
 
-void count_pairs(const Exchange& exchange, const Network& network, Loads& loads) {
-  const Bounds& there = exchange.senders.bounds(exchange.from);
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
+void count_pairs(const StateExchange& exchange, const Network& network, Loads& loads) {
+  const StateBoxes& there = exchange.senders.boxes(exchange.from);
+  const StateBoxes& here = exchange.receivers.boxes(exchange.to);
   const Sources sources(exchange, network);
   const size_t dims = exchange.senders.shape().size();
   loads.reset(network.ranks(), network.links().size());

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "plan/price/network.h"
-#include "plan/price/ring_sums.h"
-#include "plan/price/terrain.h"
+#include "plan/price/overlaps_by_block.h"
+#include "plan/price/state_space.h"
 
 namespace shardway {
 
-// Counts of elements and peers, [kind][level]. A kind is one rank, as the network numbers them, or several
-// with the same loads.
+// Counts of elements and peers, [kind][level]. A kind is one rank, numbered as in the network, or several
+// ranks with the same loads.
 struct Loads {
   size_t levels = 0;
   std::vector<int64_t> ranks = {};  // [kind]
@@ -26,22 +26,23 @@ struct Loads {
   void reset(size_t kinds, size_t level_count);
 };
 
-// A direct exchange: from a state of one terrain to one of another or the same; the addends of `resolved`
-// mesh dims are combined.
-struct Exchange {
-  const Terrain& senders;
+// A direct exchange from one state to another. The two may belong to different state spaces. Addends along
+// the mesh dims of `resolved` are combined.
+struct StateExchange {
+  const StateSpace& senders;
   size_t from;
-  const Terrain& receivers;
+  const StateSpace& receivers;
   size_t to;
   DimMask resolved;
 };
 
 // Pair by pair: for any meshes and hosts. `loads` is only written; reusing it saves allocations.
-void count_pairs(const Exchange& exchange, const Network& network, Loads& loads);
+void count_pairs(const StateExchange& exchange, const Network& network, Loads& loads);
 
-// Ring by ring, without looking at pairs: on one mesh whose hosts lie in blocks. Overlaps of boxes are
-// products of overlaps along each tensor dim, and so are their sums over a block of ranks. Kinds come in the
-// order of their first ranks.
-void count_rings(const Exchange& exchange, const Network& network, RingSums& sums, Loads& loads);
+// Ring by ring, without looking at pairs. Needs one mesh whose hosts lie in blocks. The overlap of two boxes
+// is the product of their overlaps along each tensor dim, and so is its sum over a block of ranks. Kinds come
+// in the order of their first ranks.
+void count_rings(const StateExchange& exchange, const Network& network, OverlapsByBlock& overlaps,
+                 Loads& loads);
 
 }  // namespace shardway

@@ -1,12 +1,12 @@
-// Loads without looking at pairs of ranks: for one rank of every kind.
+// Loads of one rank of every kind, counted without looking at pairs of ranks.
 //
-// What a rank pulls from a block of ranks is a product over tensor dims, as ring_sums.h says; a ring's share
-// is the difference of two blocks. Ranks whose coordinates are alike for every tensor dim have the same
-// loads.
+// What a rank pulls from a block of ranks is a product over tensor dims (overlaps_by_block.h). What it pulls
+// from a ring is the difference of two blocks. Ranks whose coordinates are alike for every tensor dim have
+// the same loads.
 //
-// Example: [S0, S0] → [R, R] on 2x2, length 8: every rank pulls 8 elements from all 4 ranks; from those that
-// agree on mesh dim 0, 4 elements of 2; from itself 2 of 1. So 4 elements of 2 peers come over mesh dim 0,
-// and 2 of 1 over mesh dim 1; there is one kind.
+// Example: [S0, S0] → [R, R] on 2x2, length 8. Every rank pulls 8 elements from all 4 ranks. Of these, 4 come
+// from the 2 ranks that agree with it on mesh dim 0, and 2 from itself. So 4 elements of 2 peers come over
+// mesh dim 0, and 2 elements of 1 peer over mesh dim 1. There is one kind.
 #include <algorithm>
 
 #include "plan/price/loads.h"
@@ -14,23 +14,27 @@
 namespace shardway {
 namespace {
 
-// Coordinates along a mesh dim that make no difference: the first of them and how many they are.
+// Coordinates along a mesh dim with the same loads: the first of them, and how many there are.
 struct Alike {
   size_t first = 0;
   int64_t count = 0;
 };
 
-class Kinds {
+class RankKinds {
  public:
-  Kinds(const Exchange& exchange, const Network& network, RingSums& sums)
-      : terrain_(exchange.senders), network_(network), is_resolving_(exchange.resolved != 0) {
-    const DimMask varying = terrain_.state(exchange.from).sharded | exchange.resolved;
-    for (size_t d = 0; d < terrain_.shape().size(); ++d)
-      sums_.push_back(&sums.along(terrain_, exchange.from, exchange.to, varying, d));
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) alike_.push_back(alike_along(m));
-    for (size_t ring = 0; ring < network.rings().size(); ++ring) {
-      senders_alike_.push_back(ranks_in_block(ring, varying & ~terrain_.state(exchange.from).sharded));
-      receivers_alike_.push_back(ranks_in_block(ring, varying & ~terrain_.state(exchange.to).sharded));
+  RankKinds(const StateExchange& exchange, const Network& network, OverlapsByBlock& overlaps)
+      : space_(exchange.senders), network_(network), is_resolving_(exchange.resolved != 0) {
+    const DimMask varying = space_.state(exchange.from).sharded | exchange.resolved;
+    for (size_t d = 0; d < space_.shape().size(); ++d)
+      overlaps_.push_back(&overlaps.along(space_, exchange.from, exchange.to, varying, d));
+    for (size_t m = 0; m < space_.mesh_dims(); ++m) alike_.push_back(alike_along(m));
+    const auto alike_in = [&](const Ring& ring, size_t state) {
+      const DimMask dims = varying & ~space_.state(state).sharded;
+      return static_cast<double>(space_.ranks_in_block(ring.block, dims));
+    };
+    for (const Ring& ring : network.rings()) {
+      senders_alike_.push_back(alike_in(ring, exchange.from));
+      receivers_alike_.push_back(alike_in(ring, exchange.to));
     }
   }
 
@@ -38,24 +42,25 @@ class Kinds {
     size_t kinds = 1;
     for (const auto& alike : alike_) kinds *= alike.size();
     loads.reset(kinds, network_.links().size());
-    rows_.resize(sums_.size());
+    rows_.resize(overlaps_.size());
     for (size_t kind = 0; kind < kinds; ++kind) {
       loads.ranks[kind] = choose(kind);
-      count_rings(kind, DimSums::pulled, senders_alike_, loads.received, loads.received_from, loads);
-      count_rings(kind, DimSums::pushed, receivers_alike_, loads.sent, loads.sent_to, loads);
-      loads.copied[kind] = product(1, sums_.empty() ? 0 : sums_[0]->own());
+      count_rings(kind, DimOverlaps::pulled, senders_alike_, loads.received, loads.received_from, loads);
+      count_rings(kind, DimOverlaps::pushed, receivers_alike_, loads.sent, loads.sent_to, loads);
+      loads.copied[kind] = product(1, overlaps_.empty() ? 0 : overlaps_[0]->own());
       if (is_resolving_)
-        loads.combined[kind] = product(senders_alike_[0], DimSums::column(0, DimSums::pulled));
+        loads.combined[kind] = product(senders_alike_[0], DimOverlaps::column(0, DimOverlaps::pulled));
     }
   }
 
  private:
   std::vector<Alike> alike_along(size_t m) const {
     std::vector<Alike> alike;
-    const auto size = static_cast<size_t>(terrain_.mesh_shape()[m]);
+    const auto size = static_cast<size_t>(space_.mesh_shape()[m]);
     const auto are_alike = [&](size_t a, size_t b) {
-      return std::all_of(sums_.begin(), sums_.end(),
-                         [&](const DimSums* sums) { return sums->place(m, a) == sums->place(m, b); });
+      return std::all_of(overlaps_.begin(), overlaps_.end(), [&](const DimOverlaps* overlaps) {
+        return overlaps->place(m, a) == overlaps->place(m, b);
+      });
     };
     for (size_t coordinate = 0; coordinate < size; ++coordinate) {
       auto known = std::find_if(alike.begin(), alike.end(),
@@ -66,27 +71,16 @@ class Kinds {
     return alike;
   }
 
-  // Of the ranks of a block that differ along some dims alone, how many there are.
-  double ranks_in_block(size_t ring, DimMask dims) const {
-    int64_t ranks = 1;
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) {
-      if (has(dims, m))
-        ranks *= std::clamp<int64_t>(network_.rings()[ring].block / terrain_.stride(m), 1,
-                                     terrain_.mesh_shape()[m]);
-    }
-    return static_cast<double>(ranks);
-  }
-
-  // Finds the rows of a kind; the first rank of each comes in rank order. Gives back how many ranks it has.
+  // Finds the rows of a kind and returns how many ranks it has. Kinds are in the order of their first ranks.
   int64_t choose(size_t kind) {
-    for (size_t d = 0; d < sums_.size(); ++d) rows_[d] = sums_[d]->rows.data();
+    for (size_t d = 0; d < overlaps_.size(); ++d) rows_[d] = overlaps_[d]->rows.data();
     int64_t ranks = 1;
     for (size_t m = alike_.size(); m-- > 0; kind /= alike_[m].size()) {
       const Alike& alike = alike_[m][kind % alike_[m].size()];
       ranks *= alike.count;
       if (alike.first == 0) continue;
-      for (size_t d = 0; d < sums_.size(); ++d)
-        rows_[d] += sums_[d]->place(m, alike.first) * sums_[d]->strides[m] * sums_[d]->columns;
+      for (size_t d = 0; d < overlaps_.size(); ++d)
+        rows_[d] += overlaps_[d]->place(m, alike.first) * overlaps_[d]->strides[m] * overlaps_[d]->columns;
     }
     return ranks;
   }
@@ -97,15 +91,15 @@ class Kinds {
   }
 
   // A ring is a block without the next smaller one; the last is the rank itself.
-  void count_rings(size_t kind, DimSums::Column column, const std::vector<double>& repeats,
+  void count_rings(size_t kind, DimOverlaps::Column column, const std::vector<double>& repeats,
                    std::vector<double>& elements, std::vector<int32_t>& peers, const Loads& loads) const {
     const size_t rings = repeats.size();
-    const double own = product(1, DimSums::column(rings, DimSums::pulled));
-    double outer = product(repeats[0], DimSums::column(0, column));
-    double outer_parts = product(repeats[0], DimSums::column(0, column) + 1);
+    const double own = product(1, DimOverlaps::column(rings, DimOverlaps::pulled));
+    double outer = product(repeats[0], DimOverlaps::column(0, column));
+    double outer_parts = product(repeats[0], DimOverlaps::column(0, column) + 1);
     for (size_t ring = 0; ring < rings; ++ring) {
       const bool is_last = ring + 1 == rings;
-      const size_t next = DimSums::column(ring + 1, column);
+      const size_t next = DimOverlaps::column(ring + 1, column);
       const double inner = is_last ? own : product(repeats[ring + 1], next);
       const double inner_parts = is_last ? (own > 0 ? 1 : 0) : product(repeats[ring + 1], next + 1);
       const size_t slot = kind * loads.levels + network_.rings()[ring].level;
@@ -116,20 +110,21 @@ class Kinds {
     }
   }
 
-  const Terrain& terrain_;
+  const StateSpace& space_;
   const Network& network_;
   bool is_resolving_;
-  std::vector<const DimSums*> sums_;       // [tensor dim]
-  std::vector<std::vector<Alike>> alike_;  // [mesh dim]
-  std::vector<double> senders_alike_;      // [ring]: ranks of its block that hold addends of the same box
-  std::vector<double> receivers_alike_;    // [ring]: ranks of its block that want the same box
-  std::vector<const double*> rows_;        // [tensor dim], of the kind that is counted
+  std::vector<const DimOverlaps*> overlaps_;  // [tensor dim]
+  std::vector<std::vector<Alike>> alike_;     // [mesh dim]
+  std::vector<double> senders_alike_;         // [ring]: ranks of its block that hold addends of the same box
+  std::vector<double> receivers_alike_;       // [ring]: ranks of its block that want the same box
+  std::vector<const double*> rows_;           // [tensor dim], of the kind that is counted
 };
 
 }  // namespace
 
-void count_rings(const Exchange& exchange, const Network& network, RingSums& sums, Loads& loads) {
-  Kinds(exchange, network, sums).count(loads);
+void count_rings(const StateExchange& exchange, const Network& network, OverlapsByBlock& overlaps,
+                 Loads& loads) {
+  RankKinds(exchange, network, overlaps).count(loads);
 }
 
 }  // namespace shardway

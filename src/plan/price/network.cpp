@@ -107,7 +107,7 @@ size_t Network::find_level(size_t sender, size_t receiver) const {
   return links_.size() - 2;
 }
 
-// Hosts lie in blocks when each is `host_block` consecutive positions and that block is some whole number of
+// Hosts lie in blocks if each has the same number of consecutive positions, and these are a whole number of
 // coordinates of one mesh dim.
 void Network::find_rings() {
   const auto size = static_cast<int64_t>(senders_);

@@ -8,14 +8,14 @@
 
 namespace shardway {
 
-// Ranks that agree on some outer mesh dims form nested blocks of consecutive positions; a ring is what lies
-// in a block but not in the next smaller one around a rank. Every rank of a ring is at the same link level.
+// Ranks that agree on some outer mesh dims form nested blocks of consecutive positions. Around a rank, a ring
+// is what lies in a block but not in the next smaller one. All ranks of a ring are at the same link level.
 struct Ring {
   int64_t block = 1;  // positions in the outer block
   size_t level = 0;
 };
 
-// Levels are numbered: the dims of the first mesh, those of the second where it is another, a level for
+// Levels are numbered in this order: the dims of the first mesh, the dims of the second one if it is another,
 // ranks of one host that share no mesh, and the host border.
 class Network {
  public:
@@ -28,7 +28,7 @@ class Network {
   size_t ranks() const { return ranks_; }
   size_t sender_slot(size_t position) const { return is_one_mesh_ ? position : sender_slots_[position]; }
   size_t receiver_slot(size_t position) const { return is_one_mesh_ ? position : receiver_slots_[position]; }
-  // The position among the senders of the receiver at a position, or -1.
+  // Where the receiver at this position stands among the senders, or -1.
   int64_t own_sender(size_t receiver) const {
     return is_one_mesh_ ? static_cast<int64_t>(receiver) : own_senders_[receiver];
   }
@@ -40,7 +40,7 @@ class Network {
   // The rings around every rank, the outermost first; empty where hosts do not lie in blocks.
   const std::vector<Ring>& rings() const { return rings_; }
 
-  // On one mesh of several hosts that lie in blocks: positions in a host; otherwise 0.
+  // Positions in a host, if there is one mesh of several hosts that lie in blocks; otherwise 0.
   int64_t host_block() const { return host_block_; }
   const Link& border() const { return links_.back(); }
 

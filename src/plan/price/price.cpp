@@ -20,15 +20,31 @@ double us_for(double bytes, const Link& link) {
   return bytes / (link.gib_per_s * kGib) * 1e6;
 }
 
+LoadTime time_of(const Loads& loads, size_t kind, const Network& network, int64_t item_bytes) {
+  const auto item = static_cast<double>(item_bytes);
+  LoadTime time;
+  for (size_t level = 0; level < loads.levels; ++level) {
+    const size_t slot = kind * loads.levels + level;
+    const int32_t met = std::max(loads.sent_to[slot], loads.received_from[slot]);
+    if (met == 0) continue;
+    const Link& link = network.links()[level];
+    time.latency_us += met * link.latency_us;
+    time.transfer_us += us_for(std::max(loads.sent[slot], loads.received[slot]) * item, link);
+  }
+  time.local_us = loads.copied[kind] * item * network.copy_us_per_byte() +
+                  loads.combined[kind] * item * network.reduce_us_per_byte();
+  return time;
+}
+
 PriceList::PriceList(const Network& network, int64_t item_bytes)
     : network_(network),
       item_bytes_(item_bytes),
       has_rings_(network.ranks() > kFewRanks && !network.rings().empty()),
-      sums_(network) {}
+      overlaps_(network) {}
 
-Price PriceList::of_exchange(const Exchange& exchange) {
+Price PriceList::of_exchange(const StateExchange& exchange) {
   if (has_rings_) {
-    count_rings(exchange, network_, sums_, loads_);
+    count_rings(exchange, network_, overlaps_, loads_);
   } else {
     count_pairs(exchange, network_, loads_);
   }
@@ -41,26 +57,18 @@ Price PriceList::of_loads() const {
   Price price;
   double worst_us = 0;
   for (size_t kind = 0; kind < loads_.kinds(); ++kind) {
-    double latency_us = 0;
-    double transfer_us = 0;
     double sent = 0;
     int64_t peers = 0;
     for (size_t level = 0; level < levels; ++level) {
       const size_t slot = kind * levels + level;
-      const int32_t met = std::max(loads_.sent_to[slot], loads_.received_from[slot]);
-      if (met == 0) continue;
-      const Link& link = network_.links()[level];
-      latency_us += met * link.latency_us;
-      transfer_us += us_for(std::max(loads_.sent[slot], loads_.received[slot]) * item, link);
       sent += loads_.sent[slot];
       peers += loads_.received_from[slot];
-      price.communicates = true;
+      if (loads_.sent_to[slot] + loads_.received_from[slot] > 0) price.communicates = true;
     }
-    const double local_us = loads_.copied[kind] * item * network_.copy_us_per_byte() +
-                            loads_.combined[kind] * item * network_.reduce_us_per_byte();
-    if (latency_us + transfer_us + local_us > worst_us) {
-      worst_us = latency_us + transfer_us + local_us;
-      price.latency_us = latency_us;
+    const LoadTime time = time_of(loads_, kind, network_, item_bytes_);
+    if (time.us() > worst_us) {
+      worst_us = time.us();
+      price.latency_us = time.latency_us;
     }
     price.bytes = std::max(price.bytes, static_cast<int64_t>(sent * item));
     price.total_bytes += loads_.ranks[kind] * static_cast<int64_t>(sent * item);
@@ -74,9 +82,9 @@ Price PriceList::of_loads() const {
   return price;
 }
 
-double PriceList::staging_of(const Exchange& exchange, size_t position) const {
+double PriceList::staging_of(const StateExchange& exchange, size_t position) const {
   const double addends = exchange.senders.ranks_along(exchange.resolved);
-  return addends == 1 ? 0 : (addends - 1) * exchange.receivers.bounds(exchange.to).volumes[position];
+  return addends == 1 ? 0 : (addends - 1) * exchange.receivers.boxes(exchange.to).volumes[position];
 }
 
 }  // namespace shardway

@@ -7,7 +7,7 @@
 
 namespace shardway {
 
-// Costs are whole femtoseconds, so that sums are exact and every rank compares alike.
+// Costs are whole femtoseconds: sums are exact, and every rank compares alike.
 using Femtoseconds = int64_t;
 
 inline constexpr double kFemtosecondsPerUs = 1e9;
@@ -17,6 +17,18 @@ inline double in_us(Femtoseconds cost) { return static_cast<double>(cost) / kFem
 
 Femtoseconds to_femtoseconds(double us);
 double us_for(double bytes, const Link& link);
+
+// What the loads of one kind of ranks take, without the base.
+struct LoadTime {
+  double latency_us = 0;
+  double transfer_us = 0;
+  double local_us = 0;  // copies and reductions
+
+  double us() const { return latency_us + transfer_us + local_us; }
+  // Two phases with the same transfers, turned round in the second; the local work is done once.
+  LoadTime in_two_phases() const { return {2 * latency_us, 2 * transfer_us, local_us}; }
+};
+LoadTime time_of(const Loads& loads, size_t kind, const Network& network, int64_t item_bytes);
 
 struct Price {
   Femtoseconds cost = 0;
@@ -34,22 +46,22 @@ class PriceList {
 
   const Network& network() const { return network_; }
 
-  Price of_exchange(const Exchange& exchange);
+  Price of_exchange(const StateExchange& exchange);
 
-  // The addends along `dims` combined on every rank in two phases with one base: every rank combines a
-  // share of its box, of equal numbers of elements as torch.chunk splits, then the shares are gathered.
-  Price of_all_reduce(const Terrain& terrain, size_t state, DimMask dims) const;
+  // The addends along `dims` combined on every rank in two phases with one base: every rank combines its
+  // share of the box (all_reduce_shares.h), then the shares are gathered.
+  Price of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const;
 
-  // Elements received on the worst rank beyond its box: the addends that a reduction keeps until it is done.
-  double staging_of(const Exchange& exchange, size_t position) const;
+  // Elements that the rank at `position` keeps beside its box: the addends of a reduction, until it is done.
+  double staging_of(const StateExchange& exchange, size_t position) const;
 
  private:
   Price of_loads() const;
 
   const Network& network_;
   int64_t item_bytes_;
-  bool has_rings_;  // and so many ranks that counting them is quicker
-  RingSums sums_;
+  bool has_rings_;  // and so many ranks that counting by rings is quicker
+  OverlapsByBlock overlaps_;
   Loads loads_;
 };
 

@@ -1,74 +1,58 @@
-// The price of an all_reduce: a reduce_scatter of equal shares and the all_gather of their sums.
+// The price of an all_reduce: a reduce_scatter of shares and the all_gather of what they add up to.
 #include <algorithm>
-#include <cmath>
 #include <set>
 
+#include "plan/geometry/all_reduce_shares.h"
 #include "plan/price/price.h"
 
 namespace shardway {
 namespace {
 
-// A box split over the members of a group as torch.chunk splits its elements.
-class Shares {
- public:
-  Shares(double volume, size_t members)
-      : volume_(volume), step_(std::ceil(volume / static_cast<double>(members))) {}
-
-  double of(size_t member) const { return among(member, member + 1); }
-  double among(size_t first, size_t end) const { return up_to(end) - up_to(first); }
-  int32_t holders_among(size_t first, size_t end) const {
-    const auto holders = static_cast<size_t>(std::ceil(volume_ / step_));
-    return static_cast<int32_t>(std::min(end, holders) - std::min(first, holders));
-  }
-
- private:
-  double up_to(size_t end) const { return std::min(volume_, step_ * static_cast<double>(end)); }
-
-  double volume_;
-  double step_;
-};
-
-// What a member meets over one link level.
-struct Met {
-  double shares = 0;
-  int32_t members = 0;
-  int32_t holders = 0;  // of a share that is not empty
-};
-
 // The ranks that share an all_reduce: those that differ in some mesh dims alone.
 class Members {
  public:
-  Members(const Terrain& terrain, DimMask dims, const Network& network)
-      : terrain_(terrain), dims_(dims), network_(network) {
-    for (size_t m = 0; m < terrain.mesh_dims(); ++m) {
+  Members(const StateSpace& space, DimMask dims, const Network& network)
+      : space_(space), dims_(dims), network_(network) {
+    for (size_t m = 0; m < space.mesh_dims(); ++m) {
       if (!has(dims, m)) continue;
       std::vector<size_t> more;
       for (const size_t offset : offsets_) {
-        for (int64_t i = 0; i < terrain.mesh_shape()[m]; ++i) {
-          more.push_back(offset + static_cast<size_t>(i * terrain.stride(m)));
+        for (int64_t i = 0; i < space.mesh_shape()[m]; ++i) {
+          more.push_back(offset + static_cast<size_t>(i * space.stride(m)));
         }
       }
       offsets_ = std::move(more);
     }
-    for (const Ring& ring : network.rings()) blocks_.push_back(members_in(ring.block));
+    for (const Ring& ring : network.rings())
+      blocks_.push_back(static_cast<size_t>(space.ranks_in_block(ring.block, dims)));
   }
 
   size_t count() const { return offsets_.size(); }
 
   bool is_first(size_t position) const {
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) {
-      if (has(dims_, m) && terrain_.coordinate(m, position) != 0) return false;
+    for (size_t m = 0; m < space_.mesh_dims(); ++m) {
+      if (has(dims_, m) && space_.coordinate(m, position) != 0) return false;
     }
     return true;
   }
 
-  // By level, what member `i` of the group that begins at `first` meets.
-  void meet(size_t first, size_t i, const Shares& shares, std::vector<Met>& met) const {
-    std::fill(met.begin(), met.end(), Met{});
+  // What member `i` of the group that begins at `first` sends and receives while shares are combined, as the
+  // one kind of `loads`.
+  void count_loads(size_t first, size_t i, const AllReduceShares& shares, Loads& loads) const {
+    loads.reset(1, network_.links().size());
+    const auto own = static_cast<double>(shares.of(static_cast<int64_t>(i)));
+    loads.combined[0] = own * static_cast<double>(count());
+    const auto meet = [&](size_t level, size_t begin, size_t end) {
+      const auto [from, to] = std::pair(static_cast<int64_t>(begin), static_cast<int64_t>(end));
+      loads.sent[level] += static_cast<double>(shares.among(from, to));
+      loads.sent_to[level] += static_cast<int32_t>(shares.holders_among(from, to));
+      if (own == 0) return;
+      loads.received[level] += own * static_cast<double>(to - from);
+      loads.received_from[level] += static_cast<int32_t>(to - from);
+    };
     if (blocks_.empty()) {
       for (size_t j = 0; j < count(); ++j) {
-        if (j != i)
-          add(met[network_.level_between(first + offsets_[j], first + offsets_[i])], shares, j, j + 1);
+        if (j != i) meet(network_.level_between(first + offsets_[j], first + offsets_[i]), j, j + 1);
       }
       return;
     }
@@ -76,74 +60,59 @@ class Members {
     for (size_t k = 0; k < blocks_.size(); ++k) {
       const size_t outer = blocks_[k];
       const size_t inner = k + 1 < blocks_.size() ? blocks_[k + 1] : 1;
-      Met& level = met[network_.rings()[k].level];
-      add(level, shares, i - i % outer, i - i % inner);
-      add(level, shares, i - i % inner + inner, i - i % outer + outer);
+      const size_t level = network_.rings()[k].level;
+      meet(level, i - i % outer, i - i % inner);
+      meet(level, i - i % inner + inner, i - i % outer + outer);
     }
   }
 
  private:
-  static void add(Met& met, const Shares& shares, size_t first, size_t end) {
-    met.shares += shares.among(first, end);
-    met.members += static_cast<int32_t>(end - first);
-    met.holders += shares.holders_among(first, end);
-  }
-
-  size_t members_in(int64_t block) const {
-    int64_t members = 1;
-    for (size_t m = 0; m < terrain_.mesh_dims(); ++m) {
-      if (has(dims_, m))
-        members *= std::clamp<int64_t>(block / terrain_.stride(m), 1, terrain_.mesh_shape()[m]);
-    }
-    return static_cast<size_t>(members);
-  }
-
-  const Terrain& terrain_;
+  const StateSpace& space_;
   DimMask dims_;
   const Network& network_;
   std::vector<size_t> offsets_{0};
   std::vector<size_t> blocks_;
 };
 
+Dims extent_at(const StateBoxes& boxes, size_t position) {
+  Dims extent(boxes.tensor_dims);
+  for (size_t d = 0; d < extent.size(); ++d)
+    extent[d] = static_cast<int64_t>(boxes.end_of(d)[position] - boxes.begin_of(d)[position]);
+  return extent;
+}
+
 }  // namespace
 
-Price PriceList::of_all_reduce(const Terrain& terrain, size_t state, DimMask dims) const {
-  const Members members(terrain, dims, network_);
-  const Bounds& bounds = terrain.bounds(state);
+Price PriceList::of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const {
+  const Members members(space, dims, network_);
+  const StateBoxes& boxes = space.boxes(state);
   const auto item = static_cast<double>(item_bytes_);
   const auto count = static_cast<double>(members.count());
-  std::vector<Met> met(network_.links().size());
-  std::set<double> seen;  // groups with boxes of one volume cost the same where hosts lie in blocks
+  Loads loads;
+  // Where hosts lie in blocks, groups cost the same whose boxes have one volume and one largest share.
+  std::set<std::pair<double, int64_t>> seen;
   Price price;
   double worst_us = 0;
-  for (size_t first = 0; first < terrain.positions(); ++first) {
-    const double volume = bounds.volumes[first];
+  for (size_t first = 0; first < space.positions(); ++first) {
+    const double volume = boxes.volumes[first];
     if (!members.is_first(first) || volume == 0) continue;
     price.total_bytes += static_cast<int64_t>(2 * volume * (count - 1) * item);
-    if (!network_.rings().empty() && !seen.insert(volume).second) continue;
-    const Shares shares(volume, members.count());
+    const AllReduceShares shares(extent_at(boxes, first), static_cast<int64_t>(members.count()));
+    if (!network_.rings().empty() && !seen.emplace(volume, shares.largest()).second) continue;
     for (size_t i = 0; i < members.count(); ++i) {
-      members.meet(first, i, shares, met);
-      double latency_us = 0;
-      double transfer_us = 0;
-      double sent = 0;
+      members.count_loads(first, i, shares, loads);
+      const LoadTime time = time_of(loads, 0, network_, item_bytes_).in_two_phases();
+      if (time.us() > worst_us) {
+        worst_us = time.us();
+        price.latency_us = time.latency_us;
+      }
+      double moved = 0;  // sent in one of the two phases
       int64_t peers = 0;
-      for (size_t level = 0; level < met.size(); ++level) {
-        const Link& link = network_.links()[level];
-        const double own = shares.of(i) * met[level].members;
-        const int32_t here = shares.of(i) > 0 ? met[level].members : met[level].holders;
-        latency_us += 2 * here * link.latency_us;
-        transfer_us += 2 * us_for(std::max(own, met[level].shares) * item, link);
-        sent += own + met[level].shares;
-        peers += here;
+      for (size_t level = 0; level < loads.levels; ++level) {
+        moved += loads.sent[level] + loads.received[level];
+        peers += std::max(loads.sent_to[level], loads.received_from[level]);
       }
-      const double us =
-          latency_us + transfer_us + shares.of(i) * count * item * network_.reduce_us_per_byte();
-      if (us > worst_us) {
-        worst_us = us;
-        price.latency_us = latency_us;
-      }
-      price.bytes = std::max(price.bytes, static_cast<int64_t>(sent * item));
+      price.bytes = std::max(price.bytes, static_cast<int64_t>(moved * item));
       price.most_received_from = std::max(price.most_received_from, peers);
     }
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 #include "plan/search/dtensor_steps.h"
 
 namespace shardway::collective_utils {
@@ -115,7 +115,9 @@ MeshTopoInfo MeshTopoInfo::build_from_mesh(const Mesh& mesh, const Topology& top
   return info;
 }
 
-int64_t spec_to_bytes(const Layout& layout) { return item_bytes(layout.dtype()) * product(layout.shape()); }
+int64_t spec_to_bytes(const Layout& layout) {
+  return item_bytes(layout.dtype()) * Box::whole(layout.shape()).volume();
+}
 
 double allgather_cost(double bytes_gb, const MeshTopoInfo& topo, int64_t mesh_dim) {
   return ring_cost(bytes_gb, topo, mesh_dim, hops_once(topo, mesh_dim));

@@ -60,13 +60,13 @@ Layout layout_of(const TorchState& state, const Layout& like) {
   return like.with(std::move(placements), state.order);
 }
 
-// A mesh dim of a state becomes another kind; a shard is taken from and added to the inner end of an order.
-struct Change {
+// A mesh dim of a state becomes another kind. Shards leave and enter an order at its inner end.
+struct KindChange {
   size_t mesh_dim;
   int8_t kind;
 };
 
-TorchState changed(TorchState state, Change change) {
+TorchState changed(TorchState state, KindChange change) {
   const int8_t before = state.kinds[change.mesh_dim];
   if (before >= 0) state.order[static_cast<size_t>(before)].pop_back();
   if (change.kind >= 0) {
@@ -86,10 +86,10 @@ bool mixes_partials(const TorchState& state, int8_t added) {
   });
 }
 
-// Innermost shards move to another tensor dim or are gathered; addends are combined; replicas are split or,
-// where an endpoint has such a Partial, made into addends.
-std::vector<Change> changes_of(const TorchState& state, const std::vector<int8_t>& partials) {
-  std::vector<Change> changes;
+// Innermost shards move to another tensor dim or are gathered. Addends are combined. Replicas are split or,
+// if an endpoint has such a Partial, made into addends.
+std::vector<KindChange> changes_of(const TorchState& state, const std::vector<int8_t>& partials) {
+  std::vector<KindChange> changes;
   const auto tensor_dims = static_cast<int8_t>(state.order.size());
   for (size_t m = 0; m < state.kinds.size(); ++m) {
     const int8_t kind = state.kinds[m];
@@ -108,7 +108,7 @@ std::vector<Change> changes_of(const TorchState& state, const std::vector<int8_t
   return changes;
 }
 
-double change_cost(const TorchState& state, Change change, const Layout& like, const MeshTopoInfo& topo) {
+double change_cost(const TorchState& state, KindChange change, const Layout& like, const MeshTopoInfo& topo) {
   double bytes_gb = static_cast<double>(spec_to_bytes(like)) / (1024.0 * 1024.0 * 1024.0);
   for (size_t m = 0; m < state.kinds.size(); ++m) {
     if (state.kinds[m] >= 0) bytes_gb /= static_cast<double>(topo.mesh_dim_devices[m]);
@@ -141,8 +141,9 @@ std::vector<Layout> path_back(const std::map<TorchState, Reached>& reached, cons
 
 }  // namespace
 
-// From the inner mesh dim outward everything that can go straight to its target does; a shard whose outer
-// shards of the same tensor dim will change is gathered first. Then from the outer dim inward the rest.
+// Goes from the inner mesh dim outward and sends everything straight to its target that can go there. A shard
+// is gathered first if outer shards of the same tensor dim will change. The rest follows from the outer dim
+// inward.
 std::vector<Placements> greedy_placements(const Layout& from, const Layout& to) {
   Placements current = from.placements();
   const Placements& target = to.placements();
@@ -191,7 +192,7 @@ std::vector<Layout> min_cost_layouts(const Layout& from, const Layout& to, const
     queue.pop();
     if (cost > reached.at(state).cost) continue;
     if (state == target) return path_back(reached, source, target, from);
-    for (const Change change : changes_of(state, partials)) {
+    for (const KindChange change : changes_of(state, partials)) {
       const TorchState next = changed(state, change);
       const double total = cost + change_cost(state, change, from, topo);
       Reached& best = reached[next];

@@ -1,25 +1,25 @@
-// The nodes of a ground by number.
+// The nodes of a search problem by number.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "plan/search/search.h"
+#include "plan/search/search_problem.h"
 
 namespace shardway {
 
-// The states of the source's mesh with every part of the source's Partial
-// that the target does not keep, then those of the target's mesh.
+// First the states of the source's mesh, each with every subset of the source's Partial dims that the target
+// does not keep; then the states of the target's mesh.
 class Numbering {
  public:
-  explicit Numbering(const Ground& ground) : ground_(ground) {
-    const DimMask resolvable = ground.source().partial & ~ground.target().partial;
+  explicit Numbering(const SearchProblem& problem) : problem_(problem) {
+    const DimMask resolvable = problem.source().partial & ~problem.target().partial;
     for (DimMask part = resolvable;; part = (part - 1) & resolvable) {
-      partials_.push_back(part | ground.target().partial);
+      partials_.push_back(part | problem.target().partial);
       if (part == 0) break;
     }
-    on_source_ = ground.terrain(false).size() * partials_.size();
-    size_ = on_source_ + (ground.target().is_on_target_mesh ? ground.terrain(true).size() : 0);
+    on_source_ = problem.space(false).size() * partials_.size();
+    size_ = on_source_ + (problem.target().is_on_target_mesh ? problem.space(true).size() : 0);
   }
 
   size_t size() const { return size_; }
@@ -37,11 +37,11 @@ class Numbering {
 
   // A mesh dim cannot shard and hold addends at once.
   bool exists(const Node& node) const {
-    return (ground_.terrain(node.is_on_target_mesh).state(node.state).sharded & node.partial) == 0;
+    return (problem_.space(node.is_on_target_mesh).state(node.state).sharded & node.partial) == 0;
   }
 
  private:
-  const Ground& ground_;
+  const SearchProblem& problem_;
   std::vector<DimMask> partials_;
   size_t on_source_ = 0;
   size_t size_ = 0;

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <unordered_map>
 
-#include "plan/geometry/numbers.h"
-#include "plan/geometry/passage.h"
+#include "plan/geometry/exchange_rules.h"
+#include "plan/geometry/number_text.h"
 #include "plan/search/steps.h"
 #include "shardway/collective_utils.h"
 
@@ -25,7 +25,7 @@ constexpr std::pair<Rules, const char*> kRulesNames[] = {
 
 constexpr const char* kDTensorsOrder = "DTensor's order";
 
-struct Key {
+struct PlanKey {
   Layout from;
   Layout to;
   Topology topology;
@@ -33,27 +33,28 @@ struct Key {
   Rules rules;
 
   // Names of mesh dims count too: a plan shows them, and a topology may give links by them.
-  bool operator==(const Key& other) const {
+  bool operator==(const PlanKey& other) const {
     return from == other.from && to == other.to && from.mesh().names() == other.from.mesh().names() &&
            to.mesh().names() == other.to.mesh().names() && topology == other.topology &&
            max_bytes == other.max_bytes && rules == other.rules;
   }
 };
 
-struct KeyHash {
-  size_t operator()(const Key& key) const {
+struct PlanKeyHash {
+  size_t operator()(const PlanKey& key) const {
     return key.from.hash() * 31 + key.to.hash() + static_cast<size_t>(key.max_bytes.value_or(-1)) * 17 +
            static_cast<size_t>(key.rules);
   }
 };
 
-// The plans made so far. One lock guards them and the planning: a plan takes less than a thread switch pays.
+// The plans made so far. One lock guards them and the planning: planning in parallel would not pay for a
+// thread.
 class Plans {
  public:
   std::mutex mutex;
-  std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> known;
+  std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash> known;
 
-  void keep(const Key& key, std::shared_ptr<const Plan> plan) {
+  void keep(const PlanKey& key, std::shared_ptr<const Plan> plan) {
     if (known.size() >= kMostKept) known.clear();
     known.emplace(key, std::move(plan));
   }
@@ -67,9 +68,9 @@ Plans& plans() {
   return instance;
 }
 
-void take_steps(const Ground& ground, const Path& path, Plan& plan) {
+void take_steps(const SearchProblem& problem, const PricedPath& path, Plan& plan) {
   for (const PathStep& step : path.steps) {
-    plan.steps.push_back(step_of(ground, step));
+    plan.steps.push_back(step_of(problem, step));
     plan.bytes += plan.steps.back().bytes;
     plan.total_bytes += plan.steps.back().total_bytes;
     plan.peak_bytes = std::max(plan.peak_bytes, plan.steps.back().peak_bytes);
@@ -77,11 +78,11 @@ void take_steps(const Ground& ground, const Path& path, Plan& plan) {
   plan.cost_us = in_us(path.cost);
 }
 
-Alternative alternative_of(const Ground& ground, const Path& path, std::string name) {
+Alternative alternative_of(const SearchProblem& problem, const PricedPath& path, std::string name) {
   std::vector<Step> steps;
-  for (const PathStep& step : path.steps) steps.push_back(step_of(ground, step));
+  for (const PathStep& step : path.steps) steps.push_back(step_of(problem, step));
   Alternative alternative{.name = std::move(name),
-                          .text = text_of(steps, ground.layout_of(ground.source())),
+                          .text = text_of(steps, problem.layout_of(problem.source())),
                           .cost_us = in_us(path.cost),
                           .steps = static_cast<int64_t>(steps.size()),
                           .bytes = path.bytes};
@@ -113,9 +114,9 @@ std::string reason_of(const Alternative& loser, const Plan& plan, std::optional<
   return text;
 }
 
-void add_alternative(const Ground& ground, const Path& path, const char* name,
+void add_alternative(const SearchProblem& problem, const PricedPath& path, const char* name,
                      std::optional<int64_t> max_bytes, Plan& plan) {
-  Alternative alternative = alternative_of(ground, path, name);
+  Alternative alternative = alternative_of(problem, path, name);
   if (alternative.text == plan.text()) {
     if (alternative.name != kDTensorsOrder) return;
     alternative.reason = "the same steps";
@@ -131,23 +132,25 @@ void add_alternative(const Ground& ground, const Path& path, const char* name,
   plan.alternatives.push_back(std::move(alternative));
 }
 
-// Whether DTensor has this layout without a shard order of its own.
+// Whether DTensor can express this layout without a shard order.
 bool is_dtensors(const Layout& layout) {
   return layout.has_default_order() &&
          std::none_of(layout.placements().begin(), layout.placements().end(),
                       [](const Placement& placement) { return placement.is_ragged(); });
 }
 
-// What lost: the paths that the search saw through, the direct exchange, and the way DTensor would go.
-void take_alternatives(Ground& ground, const SearchResult& found, const PlanOptions& options, Plan& plan) {
-  for (const Path& path : found.others) add_alternative(ground, path, "runner-up", options.max_bytes, plan);
-  if (const auto direct = path_along(ground, {plan.from, plan.to})) {
-    add_alternative(ground, *direct, "direct exchange", options.max_bytes, plan);
+// What lost: other complete paths of the search, the direct exchange, and the way DTensor would go.
+void take_alternatives(SearchProblem& problem, const SearchResult& found, const PlanOptions& options,
+                       Plan& plan) {
+  for (const PricedPath& path : found.others)
+    add_alternative(problem, path, "runner-up", options.max_bytes, plan);
+  if (const auto direct = path_along(problem, {plan.from, plan.to})) {
+    add_alternative(problem, *direct, "direct exchange", options.max_bytes, plan);
   }
   if (is_dtensors(plan.from) && is_dtensors(plan.to) && plan.from.mesh() == plan.to.mesh() &&
       !plan.steps.empty()) {
-    if (const auto path = path_along(ground, collective_utils::greedy_layouts(plan.from, plan.to))) {
-      add_alternative(ground, *path, kDTensorsOrder, options.max_bytes, plan);
+    if (const auto path = path_along(problem, collective_utils::greedy_layouts(plan.from, plan.to))) {
+      add_alternative(problem, *path, kDTensorsOrder, options.max_bytes, plan);
     }
   }
   std::stable_sort(plan.alternatives.begin(), plan.alternatives.end(),
@@ -156,32 +159,32 @@ void take_alternatives(Ground& ground, const SearchResult& found, const PlanOpti
 
 Plan plan_by_search(const Layout& from, const Layout& to, const Topology& topology,
                     const PlanOptions& options) {
-  Ground ground(from, to, topology);
-  const SearchResult found = search(ground, options.max_bytes);
+  SearchProblem problem(from, to, topology);
+  const SearchResult found = search(problem, options.max_bytes);
   if (!found.best) {
     throw std::invalid_argument("plan: impossible within max_bytes=" + std::to_string(*options.max_bytes) +
                                 " from " + placements_text(from) + " to " + placements_text(to) +
-                                ", the least is " + std::to_string(least_bytes(ground)) + " bytes");
+                                ", the least is " + std::to_string(least_bytes(problem)) + " bytes");
   }
   Plan plan{.from = from, .to = to, .topology = topology.source};
   plan.layouts_searched = static_cast<int64_t>(found.layouts);
   plan.steps_priced = static_cast<int64_t>(found.priced);
-  take_steps(ground, *found.best, plan);
-  take_alternatives(ground, found, options, plan);
+  take_steps(problem, *found.best, plan);
+  take_alternatives(problem, found, options, plan);
   return plan;
 }
 
-// DTensor's own steps at DTensor's own prices; what they send and need is ours to say.
+// DTensor's own steps at DTensor's own prices. The bytes and the memory are ours.
 Plan plan_by_torch(const Layout& from, const Layout& to, const Topology& topology) {
   const auto topo = collective_utils::MeshTopoInfo::build_from_mesh(from.mesh(), topology);
   const std::vector<Layout> layouts = collective_utils::min_cost_layouts(from, to, topo);
-  Ground ground(from, to, topology);
-  const auto path = path_along(ground, layouts);
+  SearchProblem problem(from, to, topology);
+  const auto path = path_along(problem, layouts);
   if (!path)
     throw std::invalid_argument("plan: DTensor's cheapest way makes addends, which shardway does not run");
   Plan plan{.from = from, .to = to, .topology = topology.source};
-  plan.layouts_searched = static_cast<int64_t>(ground.terrain(false).size());
-  take_steps(ground, *path, plan);
+  plan.layouts_searched = static_cast<int64_t>(problem.space(false).size());
+  take_steps(problem, *path, plan);
   plan.cost_us = 0;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     plan.steps[i].cost_us = collective_utils::one_step_cost(layouts[i], layouts[i + 1], topo);
@@ -229,8 +232,8 @@ Rules rules_from_name(const std::string& name) {
 std::string Plan::text() const { return text_of(steps, from); }
 
 std::shared_ptr<const Plan> plan(const Layout& from, const Layout& to, const PlanOptions& options) {
-  const Key key{from, to, options.topology ? *options.topology : default_topology(), options.max_bytes,
-                options.rules};
+  const PlanKey key{from, to, options.topology ? *options.topology : default_topology(), options.max_bytes,
+                    options.rules};
   Plans& all = plans();
   const std::lock_guard lock(all.mutex);
   if (const auto found = all.known.find(key); found != all.known.end()) return found->second;
@@ -256,11 +259,12 @@ double redistribute_cost(const Layout& from, const Layout& to, const PlanOptions
 std::vector<Step> steps_along(const std::vector<Layout>& layouts, const PlanOptions& options) {
   std::vector<Step> steps;
   if (layouts.size() < 2) return steps;
-  const std::lock_guard lock(plans().mutex);  // terrains are shared
-  Ground ground(layouts.front(), layouts.back(), options.topology ? *options.topology : default_topology());
-  const auto path = path_along(ground, layouts);
+  const std::lock_guard lock(plans().mutex);  // state spaces are shared
+  SearchProblem problem(layouts.front(), layouts.back(),
+                        options.topology ? *options.topology : default_topology());
+  const auto path = path_along(problem, layouts);
   if (!path) throw std::invalid_argument("plan: these layouts make addends, or go back to the first mesh");
-  for (const PathStep& step : path->steps) steps.push_back(step_of(ground, step));
+  for (const PathStep& step : path->steps) steps.push_back(step_of(problem, step));
   return steps;
 }
 

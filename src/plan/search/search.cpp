@@ -13,18 +13,18 @@ namespace {
 constexpr size_t kNone = SIZE_MAX;
 constexpr size_t kMostOthers = 4;
 
-// A* whose edges are priced when they are needed: an edge first enters the queue at its floor. A node is
-// left when nothing cheaper can lead to it; ties are settled by steps, bytes and text.
+// A* whose edges are priced when they are needed: an edge enters the queue at its lower bound first. A node
+// is left once nothing cheaper can lead to it. Steps, bytes and text settle ties.
 class Search {
  public:
-  Search(Ground& ground, std::optional<int64_t> max_bytes)
-      : ground_(ground),
+  Search(SearchProblem& problem, std::optional<int64_t> max_bytes)
+      : problem_(problem),
         max_bytes_(max_bytes),
-        numbering_(ground),
-        last_steps_(ground, numbering_),
+        numbering_(problem),
+        last_steps_(problem, numbering_),
         labels_(numbering_.size()),
-        source_(numbering_.number_of(ground.source())),
-        target_(numbering_.number_of(ground.target())) {
+        source_(numbering_.number_of(problem.source())),
+        target_(numbering_.number_of(problem.target())) {
     places_.reserve(numbering_.size());
     for (size_t number = 0; number < numbering_.size(); ++number) places_.push_back(place_of(number));
   }
@@ -35,11 +35,11 @@ class Search {
       leave(source_);
       try_detours();
     }
-    while (!queue_.empty() && !is_beaten(queue_.top().floor, queue_.top().steps)) {
+    while (!queue_.empty() && !is_beaten(queue_.top().bound, queue_.top().steps)) {
       const Entry entry = queue_.top();
       queue_.pop();
-      if (ground_.is_dear()) raise(places_[entry.after], Place::Floor::deep);
-      if (entry.cost + places_[entry.after].floor > entry.floor) {
+      if (problem_.is_dear()) raise(places_[entry.after], Place::Bound::deep);
+      if (entry.cost + places_[entry.after].bound > entry.bound) {
         put(entry);
       } else if (entry.before == kNone) {
         const Label& label = labels_[entry.after];
@@ -63,7 +63,7 @@ class Search {
 
   // An edge to be priced, or with no `before` a node to be left.
   struct Entry {
-    Femtoseconds floor = 0;  // of a path to the target
+    Femtoseconds bound = 0;  // of a path to the target
     Femtoseconds cost = 0;   // of it, up to `after`
     int64_t steps = 0;
     size_t before = kNone;
@@ -72,45 +72,45 @@ class Search {
 
     bool operator<(const Entry& other) const {  // of a queue whose top is the largest
       const auto key = [](const Entry& e) {
-        return std::tuple(e.floor, e.steps, e.before == kNone, e.before, e.after);
+        return std::tuple(e.bound, e.steps, e.before == kNone, e.before, e.after);
       };
       return key(other) < key(*this);
     }
   };
 
-  bool is_beaten(Femtoseconds floor, int64_t steps) const {
+  bool is_beaten(Femtoseconds bound, int64_t steps) const {
     const Label& best = labels_[target_];
-    return std::tie(floor, steps) > std::tie(best.cost, best.steps);
+    return std::tie(bound, steps) > std::tie(best.cost, best.steps);
   }
 
-  // A node and what at least lies between it and the target. The floor is raised when first needed.
+  // A node, and a lower bound on what lies between it and the target. Better bounds are computed when needed.
   struct Place {
-    enum class Floor : uint8_t { least, rough, full, deep };
+    enum class Bound : uint8_t { least, rough, full, deep };
 
     Node node = {};
     bool exists = false;
-    Floor kind = Floor::least;
-    Femtoseconds floor = 0;
+    Bound kind = Bound::least;
+    Femtoseconds bound = 0;
   };
 
   Place place_of(size_t number) const {
     Place place{.node = numbering_.node(number)};
     place.exists = numbering_.exists(place.node);
     if (number == target_) {
-      place.kind = Place::Floor::deep;
-    } else if (place.exists && !ground_.only_cuts(place.node, ground_.target())) {
-      place.floor = ground_.least();
+      place.kind = Place::Bound::deep;
+    } else if (place.exists && !problem_.only_cuts(place.node, problem_.target())) {
+      place.bound = problem_.least();
     }
     return place;
   }
 
-  void raise(Place& place, Place::Floor kind) {
+  void raise(Place& place, Place::Bound kind) {
     if (place.kind >= kind) return;
-    Femtoseconds floor = 0;
-    if (kind == Place::Floor::rough) floor = ground_.rough_floor_of_path(place.node, ground_.target());
-    if (kind == Place::Floor::full) floor = ground_.floor_of_path(place.node, ground_.target());
-    if (kind == Place::Floor::deep) floor = last_steps_.floor_from(place.node);
-    place.floor = std::max(place.floor, floor);
+    Femtoseconds bound = 0;
+    if (kind == Place::Bound::rough) bound = problem_.rough_bound_of_path(place.node, problem_.target());
+    if (kind == Place::Bound::full) bound = problem_.bound_of_path(place.node, problem_.target());
+    if (kind == Place::Bound::deep) bound = last_steps_.bound_from(place.node);
+    place.bound = std::max(place.bound, bound);
     place.kind = kind;
   }
 
@@ -121,13 +121,13 @@ class Search {
     price({.before = number, .after = target_});  // first: what it costs bounds all others
     for (size_t after = 0; after < numbering_.size(); ++after) {
       const Place& place = places_[after];
-      if (!place.exists || is_beaten(label.cost + place.floor, label.steps + 1)) continue;
-      if (!ground_.leads(before, place.node)) continue;
-      if (Ground::combines_in_place(before, place.node)) {
-        enter_edge(label, number, after, ground_.floor_of_all_reduce(before, place.node), true);
+      if (!place.exists || is_beaten(label.cost + place.bound, label.steps + 1)) continue;
+      if (!problem_.leads(before, place.node)) continue;
+      if (SearchProblem::combines_in_place(before, place.node)) {
+        enter_edge(label, number, after, problem_.bound_of_all_reduce(before, place.node), true);
       }
       if (after != target_ && is_worth_a_look(before, label, places_[after])) {
-        enter_edge(label, number, after, ground_.floor_of(before, place.node), false);
+        enter_edge(label, number, after, problem_.bound_of(before, place.node), false);
       }
     }
   }
@@ -135,16 +135,16 @@ class Search {
   // Asks the cheapest questions first.
   bool is_worth_a_look(const Node& before, const Label& label, Place& place) {
     const int64_t steps = label.steps + 2;
-    Femtoseconds step = ground_.only_cuts(before, place.node) ? 0 : ground_.least();
-    if (is_beaten(label.cost + step + place.floor, steps)) return false;
-    raise(place, Place::Floor::rough);
-    step = std::max(step, ground_.rough_floor_of(before, place.node));
-    if (is_beaten(label.cost + step + place.floor, steps)) return false;
-    raise(place, Place::Floor::full);
-    return !is_beaten(label.cost + step + place.floor, steps);
+    Femtoseconds step = problem_.only_cuts(before, place.node) ? 0 : problem_.least();
+    if (is_beaten(label.cost + step + place.bound, steps)) return false;
+    raise(place, Place::Bound::rough);
+    step = std::max(step, problem_.rough_bound_of(before, place.node));
+    if (is_beaten(label.cost + step + place.bound, steps)) return false;
+    raise(place, Place::Bound::full);
+    return !is_beaten(label.cost + step + place.bound, steps);
   }
 
-  // The most promising paths of two steps are priced at once: what they cost bounds the rest of the search.
+  // Prices the most promising paths of two steps at once: the best of them bounds the rest of the search.
   void try_detours() {
     constexpr size_t kDetours = 6;
     std::vector<Entry> first;
@@ -160,26 +160,26 @@ class Search {
     }
   }
 
-  void enter_edge(const Label& label, size_t before, size_t after, Femtoseconds floor, bool is_all_reduce) {
-    const Femtoseconds here = label.cost + floor;
+  void enter_edge(const Label& label, size_t before, size_t after, Femtoseconds bound, bool is_all_reduce) {
+    const Femtoseconds here = label.cost + bound;
     if (here > labels_[after].cost) return;
     const int64_t steps = label.steps + (after == target_ ? 1 : 2);
-    raise(places_[after], Place::Floor::full);
+    raise(places_[after], Place::Bound::full);
     put({.cost = here, .steps = steps, .before = before, .after = after, .is_all_reduce = is_all_reduce});
   }
 
   void put(Entry entry) {
-    entry.floor = entry.cost + places_[entry.after].floor;
+    entry.bound = entry.cost + places_[entry.after].bound;
     const int64_t steps = entry.steps + (entry.before == kNone ? 1 : 0);
-    if (!is_beaten(entry.floor, steps)) queue_.push(entry);
+    if (!is_beaten(entry.bound, steps)) queue_.push(entry);
   }
 
   void price(const Entry& entry) {
     const Node before = numbering_.node(entry.before);
     const Node after = numbering_.node(entry.after);
-    if (max_bytes_ && ground_.peak_bytes_of(before, after, entry.is_all_reduce) > *max_bytes_) return;
+    if (max_bytes_ && problem_.peak_bytes_of(before, after, entry.is_all_reduce) > *max_bytes_) return;
     ++priced_;
-    const Price price = ground_.price_of(before, after, entry.is_all_reduce);
+    const Price price = problem_.price_of(before, after, entry.is_all_reduce);
     const Label& from = labels_[entry.before];
     const Label label{.cost = from.cost + price.cost,
                       .steps = from.steps + 1,
@@ -201,16 +201,16 @@ class Search {
   }
 
   std::vector<std::string> texts_to(const Label& last, size_t number) const {
-    std::vector<std::string> texts{placements_text(ground_.layout_of(numbering_.node(number)))};
+    std::vector<std::string> texts{placements_text(problem_.layout_of(numbering_.node(number)))};
     for (const Label* label = &last; label->before != kNone; label = &labels_[label->before]) {
-      texts.push_back(placements_text(ground_.layout_of(numbering_.node(label->before))));
+      texts.push_back(placements_text(problem_.layout_of(numbering_.node(label->before))));
     }
     std::reverse(texts.begin(), texts.end());
     return texts;
   }
 
-  Path path_to_target(const Label& last) const {
-    Path path{.cost = last.cost, .bytes = last.bytes};
+  PricedPath path_to_target(const Label& last) const {
+    PricedPath path{.cost = last.cost, .bytes = last.bytes};
     size_t after = target_;
     for (const Label* label = &last; label->before != kNone; label = &labels_[label->before]) {
       path.steps.push_back({.before = numbering_.node(label->before),
@@ -222,10 +222,10 @@ class Search {
     return path;
   }
 
-  Path finished(Path path) const {
+  PricedPath finished(PricedPath path) const {
     for (PathStep& step : path.steps) {
-      step.price = ground_.price_of(step.before, step.after, step.is_all_reduce);
-      step.peak_bytes = ground_.peak_bytes_of(step.before, step.after, step.is_all_reduce);
+      step.price = problem_.price_of(step.before, step.after, step.is_all_reduce);
+      step.peak_bytes = problem_.peak_bytes_of(step.before, step.after, step.is_all_reduce);
     }
     return path;
   }
@@ -233,7 +233,7 @@ class Search {
   SearchResult result() {
     SearchResult result{.layouts = numbering_.size(), .priced = priced_};
     if (source_ == target_) {
-      result.best = Path{};
+      result.best = PricedPath{};
       return result;
     }
     const Label& best = labels_[target_];
@@ -250,7 +250,7 @@ class Search {
     return result;
   }
 
-  Ground& ground_;
+  SearchProblem& problem_;
   std::optional<int64_t> max_bytes_;
   Numbering numbering_;
   LastSteps last_steps_;
@@ -265,8 +265,8 @@ class Search {
 
 }  // namespace
 
-SearchResult search(Ground& ground, std::optional<int64_t> max_bytes) {
-  return Search(ground, max_bytes).run();
+SearchResult search(SearchProblem& problem, std::optional<int64_t> max_bytes) {
+  return Search(problem, max_bytes).run();
 }
 
 }  // namespace shardway

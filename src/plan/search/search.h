@@ -1,27 +1,12 @@
-// The cheapest path between two layouts through the states of their terrains.
+// The cheapest path between two layouts through the states of their state spaces.
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "plan/price/floors.h"
-#include "plan/price/price.h"
-#include "plan/price/terrain.h"
-#include "shardway/layout.h"
-#include "shardway/topology.h"
+#include "plan/search/search_problem.h"
 
 namespace shardway {
-
-// A state on one of the two meshes, and the mesh dims that still hold addends.
-struct Node {
-  bool is_on_target_mesh = false;
-  size_t state = 0;
-  DimMask partial = 0;
-
-  bool operator==(const Node&) const = default;
-};
 
 struct PathStep {
   Node before = {};
@@ -31,87 +16,23 @@ struct PathStep {
   int64_t peak_bytes = 0;
 };
 
-struct Path {
+struct PricedPath {
   std::vector<PathStep> steps = {};
   Femtoseconds cost = 0;
   int64_t bytes = 0;  // the sum of what each step's busiest sender sends
 };
 
-// What a search looks at: the terrains of source and target, which are one when the meshes are, the links
-// between them, and where it begins and ends. Made once per pair of layouts; one thread at a time.
-class Ground {
- public:
-  Ground(const Layout& from, const Layout& to, const Topology& topology);
-
-  const Terrain& terrain(bool of_target_mesh) const { return of_target_mesh ? *target_terrain_ : *terrain_; }
-  const Node& source() const { return source_; }
-  const Node& target() const { return target_; }
-
-  // The node as a layout; a Partial is the source's.
-  Layout layout_of(const Node& node) const;
-  Node node_of(const Layout& layout) const;
-
-  // Whether an exchange may lead from one node to another: addends are combined, never made.
-  bool leads(const Node& before, const Node& after) const;
-
-  // Whether a step between two nodes moves nothing between ranks.
-  bool only_cuts(const Node& before, const Node& after) const;
-
-  // What a step costs at least that does.
-  Femtoseconds least() const { return least_; }
-
-  // Whether there are so many ranks that a price takes longer than hundreds of floors.
-  bool is_dear() const { return networks_.front()->ranks() >= kManyRanks; }
-
-  // Whether an all_reduce leads from one node to the other.
-  static bool combines_in_place(const Node& before, const Node& after) {
-    return before.is_on_target_mesh == after.is_on_target_mesh && before.state == after.state &&
-           before.partial != after.partial;
-  }
-
-  Price price_of(const Node& before, const Node& after, bool is_all_reduce);
-  Femtoseconds rough_floor_of(const Node& before, const Node& after) const;
-  Femtoseconds floor_of(const Node& before, const Node& after);
-  Femtoseconds floor_of_all_reduce(const Node& before, const Node& after) const;
-  Femtoseconds rough_floor_of_path(const Node& before, const Node& after);
-  Femtoseconds floor_of_path(const Node& before, const Node& after);
-
-  // The worst rank's memory in a step: the plan's input, the step's own input and output, and staging.
-  int64_t peak_bytes_of(const Node& before, const Node& after, bool is_all_reduce) const;
-
- private:
-  static constexpr size_t kManyRanks = 32;
-
-  Exchange exchange_of(const Node& before, const Node& after) const;
-  // Of the three networks: on the source's mesh, to the target's, on the target's.
-  static size_t network_of(const Node& before, const Node& after) {
-    return static_cast<size_t>(before.is_on_target_mesh) + static_cast<size_t>(after.is_on_target_mesh);
-  }
-
-  Layout from_;
-  Layout to_;
-  std::shared_ptr<const Terrain> terrain_;
-  std::shared_ptr<const Terrain> target_terrain_;
-  std::vector<std::unique_ptr<Network>> networks_;
-  std::vector<PriceList> prices_;
-  std::vector<Floors> floors_;
-  Node source_;
-  Node target_;
-  Femtoseconds least_ = 0;
-};
-
 struct SearchResult {
-  std::optional<Path> best = {};
-  std::vector<Path> others = {};  // complete paths that were priced and lost, the cheapest first
-  size_t layouts = 0;             // that could be passed through
-  size_t priced = 0;              // steps
+  std::optional<PricedPath> best = {};
+  std::vector<PricedPath> others = {};  // complete paths that were priced and lost, the cheapest first
+  size_t layouts = 0;                   // that could be passed through
+  size_t priced = 0;                    // steps
 };
 
-// The path of least (cost, steps, bytes, text of its layouts). Without one because of max_bytes, `best` is
-// empty.
-SearchResult search(Ground& ground, std::optional<int64_t> max_bytes);
+// The path of least (cost, steps, bytes, text of its layouts). If max_bytes allows none, `best` is empty.
+SearchResult search(SearchProblem& problem, std::optional<int64_t> max_bytes);
 
 // The least max_bytes with which there is a path.
-int64_t least_bytes(const Ground& ground);
+int64_t least_bytes(const SearchProblem& problem);
 
 }  // namespace shardway

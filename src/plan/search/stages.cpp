@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "plan/geometry/passage.h"
+#include "plan/geometry/all_reduce_shares.h"
+#include "plan/geometry/exchange_rules.h"
 
 namespace shardway {
 namespace {
@@ -16,10 +17,10 @@ using Shape = std::vector<int64_t>;
                               why);
 }
 
-// Every rank holds all of what it is to hold: nothing moves between ranks.
-bool is_local(const Layout& from, const Layout& to, const Passage& passage) {
+// Whether every rank has its part of the result already: nothing moves between ranks.
+bool is_local(const Layout& from, const Layout& to, const ExchangeRules& rules) {
   const Mesh& mesh = to.mesh();
-  const bool combines = std::any_of(passage.resolved.begin(), passage.resolved.end(),
+  const bool combines = std::any_of(rules.resolved.begin(), rules.resolved.end(),
                                     [&](int64_t dim) { return from.mesh().size(dim) > 1; });
   for (int64_t position = 0; position < mesh.size(); ++position) {
     const auto there = from.mesh().position_of(mesh.ranks()[static_cast<size_t>(position)]);
@@ -30,19 +31,19 @@ bool is_local(const Layout& from, const Layout& to, const Passage& passage) {
   return true;
 }
 
-// Whether all that the step does is to combine addends where they lie.
-bool combines_in_place(const Step& step, const Passage& passage) {
-  if (passage.resolved.empty()) return false;
+// Whether the step only combines addends where they lie.
+bool combines_in_place(const Step& step, const ExchangeRules& rules) {
+  if (rules.resolved.empty()) return false;
   std::vector<Placement> placements = step.from.placements();
-  for (const int64_t dim : passage.resolved) placements[static_cast<size_t>(dim)] = replicate();
+  for (const int64_t dim : rules.resolved) placements[static_cast<size_t>(dim)] = replicate();
   return step.from.with(placements, step.from.order()) == step.to;
 }
 
-// Whether each rank of the group has an addend of the whole tensor, and is to have their combination.
-bool is_all_reduce_of_group(const Step& step, const Passage& passage, const GroupRanks& ranks) {
+// Whether each rank of the group has an addend of the whole tensor, and gets what they add up to.
+bool is_all_reduce_of_group(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks) {
   int64_t members = 1;
-  for (const int64_t dim : passage.resolved) members *= step.from.mesh().size(dim);
-  return members > 1 && members == ranks.size() && combines_in_place(step, passage);
+  for (const int64_t dim : rules.resolved) members *= step.from.mesh().size(dim);
+  return members > 1 && members == ranks.size() && combines_in_place(step, rules);
 }
 
 bool is_replicated(const Layout& layout) {
@@ -59,7 +60,7 @@ bool is_whole_group(const Mesh& mesh, const GroupRanks& ranks) {
   return true;
 }
 
-// The layout as parts along one dim, one per rank and in rank order, if it is that.
+// The layout as a split along one dim with one part per rank, in rank order; nothing if it is another.
 std::optional<Split> split_in_rank_order(const Layout& layout) {
   Split split{.shape = layout.shape(), .dim = -1};
   for (int64_t dim = 0; dim < layout.ndim(); ++dim) {
@@ -83,24 +84,24 @@ std::optional<Split> split_in_rank_order(const Layout& layout) {
   return split;
 }
 
-// The step as the collective of the whole group that it is, so that an engine's own form of it can be used.
-// The layouts alone decide, so that every rank comes to the same answer.
-std::optional<Route> collective_of(const Step& step, const Passage& passage, const GroupRanks& ranks,
+// The collective of the whole group that the step is, if it is one: an engine may have its own form of it.
+// Only the layouts decide, so every rank comes to the same answer.
+std::optional<Route> collective_of(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks,
                                    int64_t rank) {
-  if (is_all_reduce_of_group(step, passage, ranks)) {
-    Route route = all_reduce_route(step.from.shape(), rank, ranks.size(), passage.op);
-    route.divisor = passage.divisor;
+  if (is_all_reduce_of_group(step, rules, ranks)) {
+    Route route = all_reduce_route(step.from.shape(), rank, ranks.size(), rules.op);
+    route.divisor = rules.divisor;
     return route;
   }
-  if (!passage.is_same_mesh || !is_whole_group(step.from.mesh(), ranks)) return std::nullopt;
-  if (is_replicated(step.to) && passage.resolved.empty()) {
+  if (!rules.is_same_mesh || !is_whole_group(step.from.mesh(), ranks)) return std::nullopt;
+  if (is_replicated(step.to) && rules.resolved.empty()) {
     if (const auto split = split_in_rank_order(step.from)) return all_gather_route(*split, rank);
   }
-  const bool holds_addends = static_cast<int64_t>(passage.resolved.size()) == step.from.mesh().ndim();
+  const bool holds_addends = static_cast<int64_t>(rules.resolved.size()) == step.from.mesh().ndim();
   if (!holds_addends) return std::nullopt;
   if (const auto split = split_in_rank_order(step.to)) {
-    Route route = reduce_scatter_route(*split, rank, passage.op);
-    route.divisor = passage.divisor;
+    Route route = reduce_scatter_route(*split, rank, rules.op);
+    route.divisor = rules.divisor;
     return route;
   }
   return std::nullopt;
@@ -113,14 +114,14 @@ void number_by_group(Moves& moves, const GroupRanks& ranks) {
     std::stable_sort(moves.begin(), moves.end(), before);
 }
 
-Route direct_route(const Step& step, const Passage& passage, const GroupRanks& ranks, int64_t rank) {
-  if (auto route = collective_of(step, passage, ranks, rank)) return *std::move(route);
+Route direct_route(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks, int64_t rank) {
+  if (auto route = collective_of(step, rules, ranks, rank)) return *std::move(route);
   Route route = redistribution_route(step.from, step.to, ranks.number_of(rank));
   route.rank = rank;
   route.size = ranks.size();
   number_by_group(route.pulls, ranks);
   number_by_group(route.pushes, ranks);
-  if (is_local(step.from, step.to, passage)) route.pattern = Pattern::own;
+  if (is_local(step.from, step.to, rules)) route.pattern = Pattern::own;
   return route;
 }
 
@@ -130,49 +131,11 @@ Stage direct_stage(Route route) {
   return stage;
 }
 
-// The dim along which the largest of the shares is smallest.
-size_t dim_to_share(const Shape& extent, int64_t members) {
-  const auto largest_share = [&](size_t dim) {
-    Shape share = extent;
-    share[dim] = chunk_sizes(extent[dim], members).front();
-    return Box::whole(share).volume();
-  };
-  size_t best = 0;
-  for (size_t dim = 1; dim < extent.size(); ++dim) {
-    if (largest_share(dim) < largest_share(best)) best = dim;
-  }
-  return best;
-}
-
-// The box of extent `extent`, shared by the members of an all_reduce.
-std::vector<Box> shares_of(const Shape& extent, int64_t members) {
-  const size_t dim = dim_to_share(extent, members);
-  std::vector<Box> shares;
-  int64_t offset = 0;
-  for (const int64_t length : chunk_sizes(extent[dim], members)) {
-    shares.push_back(Box::whole(extent));
-    shares.back().offset[dim] = offset;
-    shares.back().extent[dim] = length;
-    offset += length;
-  }
-  return shares;
-}
-
-// The group ranks that hold addends of what `number` holds, itself among them.
-std::vector<int64_t> members_with(const Layout& from, const Passage& passage, const GroupRanks& ranks,
-                                  int64_t number) {
-  const Mesh members = from.mesh().submesh(passage.resolved, number);
-  std::vector<int64_t> result;
-  for (const int64_t member : members.ranks()) result.push_back(*ranks.rank_of(member));
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
-Stage all_reduce_stage(const Step& step, const Passage& passage, const GroupRanks& ranks, int64_t rank) {
+Stage all_reduce_stage(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks, int64_t rank) {
   const Shape nothing(step.from.shape().size(), 0);
   Route scatter{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
-  scatter.op = passage.op;
-  scatter.divisor = passage.divisor;
+  scatter.op = rules.op;
+  scatter.divisor = rules.divisor;
   Route gather{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
   Stage stage = direct_stage(scatter);
   stage.collection = gather;
@@ -180,25 +143,27 @@ Stage all_reduce_stage(const Step& step, const Passage& passage, const GroupRank
   if (!position) return stage;
 
   const Shape extent = step.from.box_at(*position).extent;
-  const std::vector<int64_t> members = members_with(step.from, passage, ranks, ranks.number_of(rank));
-  const std::vector<Box> shares = shares_of(extent, static_cast<int64_t>(members.size()));
-  const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-  const Box own = Box::whole(shares[me].extent);
-  for (size_t i = 0; i < members.size(); ++i) {
-    const Box theirs = Box::whole(shares[i].extent);
-    if (own.volume() > 0) scatter.pulls.push_back({.peer = members[i], .mine = own, .theirs = shares[me]});
-    if (theirs.volume() > 0)
-      scatter.pushes.push_back({.peer = members[i], .mine = shares[i], .theirs = theirs});
-    if (i == me) continue;
-    if (theirs.volume() > 0)
-      gather.pulls.push_back({.peer = members[i], .mine = shares[i], .theirs = theirs});
-    if (own.volume() > 0) gather.pushes.push_back({.peer = members[i], .mine = own, .theirs = shares[me]});
+  const Mesh members = step.from.mesh().submesh(rules.resolved, ranks.number_of(rank));
+  const AllReduceShares shares(extent, members.size());
+  const Box landing = shares.box_of(*members.position_of(ranks.number_of(rank)));
+  const Box own = Box::whole(landing.extent);
+  for (int64_t i = 0; i < members.size(); ++i) {
+    const int64_t peer = members.ranks()[static_cast<size_t>(i)];
+    const Box share = shares.box_of(i);
+    const Box theirs = Box::whole(share.extent);
+    if (own.volume() > 0) scatter.pulls.push_back({.peer = peer, .mine = own, .theirs = landing});
+    if (theirs.volume() > 0) scatter.pushes.push_back({.peer = peer, .mine = share, .theirs = theirs});
+    if (peer == ranks.number_of(rank)) continue;
+    if (theirs.volume() > 0) gather.pulls.push_back({.peer = peer, .mine = share, .theirs = theirs});
+    if (own.volume() > 0) gather.pushes.push_back({.peer = peer, .mine = own, .theirs = landing});
   }
+  for (Moves* moves : {&scatter.pulls, &scatter.pushes, &gather.pulls, &gather.pushes})
+    number_by_group(*moves, ranks);
   scatter.input_shape = extent;
   scatter.output_shape = own.extent;
   gather.input_shape = own.extent;
   gather.output_shape = extent;
-  return {.output_shape = extent, .route = scatter, .landing = shares[me], .collection = gather};
+  return {.output_shape = extent, .route = scatter, .landing = landing, .collection = gather};
 }
 
 int64_t largest_box_bytes(const Layout& layout) {
@@ -208,13 +173,14 @@ int64_t largest_box_bytes(const Layout& layout) {
   return volume * item_bytes(layout.dtype());
 }
 
-// Between two ranks an exchange sends no more than an all_reduce, but each combines all. From about here on
-// that costs more than a second meeting, unless the engine does it in one pass (docs/decisions/0008).
+// Between two ranks an exchange sends no more than an all_reduce, but each rank combines everything. From
+// about this size on that costs more than a second meeting, unless the engine combines in one pass
+// (docs/decisions/0008).
 constexpr int64_t kCombinedWholeBytes = 256 << 10;
 
-bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_up_to_bytes) {
+bool runs_as_two_routes(const Step& step, const ExchangeRules& rules, int64_t whole_up_to_bytes) {
   const bool is_all_reduce = step.kind == StepKind::all_reduce;
-  const bool is_in_place = combines_in_place(step, passage);
+  const bool is_in_place = combines_in_place(step, rules);
   if (is_all_reduce && !is_in_place) refuse(step, "it does more than combine addends where they lie");
   if (!is_in_place || step.from.ndim() == 0) return false;
   const int64_t one_route_up_to =
@@ -223,12 +189,11 @@ bool runs_as_two_routes(const Step& step, const Passage& passage, int64_t whole_
 }
 
 Stage stage_of(const Step& step, const GroupRanks& ranks, int64_t rank, int64_t whole_up_to_bytes) {
-  const Passage passage = passage_between(step.from, step.to);
-  if (step.kind == StepKind::slice && !is_local(step.from, step.to, passage))
+  const ExchangeRules rules = exchange_rules_between(step.from, step.to);
+  if (step.kind == StepKind::slice && !is_local(step.from, step.to, rules))
     refuse(step, "ranks need what others hold");
-  if (runs_as_two_routes(step, passage, whole_up_to_bytes))
-    return all_reduce_stage(step, passage, ranks, rank);
-  return direct_stage(direct_route(step, passage, ranks, rank));
+  if (runs_as_two_routes(step, rules, whole_up_to_bytes)) return all_reduce_stage(step, rules, ranks, rank);
+  return direct_stage(direct_route(step, rules, ranks, rank));
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 
 namespace shardway {
 
-Step step_of(const Ground& ground, const PathStep& step);
+Step step_of(const SearchProblem& problem, const PathStep& step);
 
-// A path along given layouts, each step priced as what it is; nothing where a step makes addends.
-std::optional<Path> path_along(Ground& ground, const std::vector<Layout>& layouts);
+// A path along given layouts, with every step priced; nothing if a step makes addends.
+std::optional<PricedPath> path_along(SearchProblem& problem, const std::vector<Layout>& layouts);
 
 // S0,R -all_gather(1)-> R,R
 std::string text_of(const std::vector<Step>& steps, const Layout& from);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/geometry/number_text.h"
 #include "shardway/plan.h"
 
 namespace shardway {
@@ -9,19 +10,6 @@ namespace {
 
 constexpr int64_t kMostRows = 32;
 constexpr int64_t kMostRanks = 4096;
-
-// Ranks as ranges: 0-3,8.
-std::string ranges_of(const std::vector<int64_t>& ranks) {
-  std::string text;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(ranks[i]);
-    if (last > i) text += (last == i + 1 ? "," : "-") + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text.empty() ? "-" : text;
-}
 
 // The one or two tensor dims that are drawn: those that are split, else the last ones.
 std::vector<size_t> drawn_dims(const Layout& layout) {
@@ -76,7 +64,7 @@ Drawing drawing_of(const Layout& layout, const std::vector<size_t>& dims) {
         }
       }
       std::sort(ranks.begin(), ranks.end());
-      row.push_back(ranges_of(ranks));
+      row.push_back(ranks.empty() ? "-" : ranges_of(ranks));
     }
     drawing.cells.push_back(std::move(row));
   }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 #include "shardway/plan.h"
 
 namespace shardway {
@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kWideEnoughForAll = 96;
 constexpr size_t kLeastWidth = 8;
 
-// In characters: the bytes of UTF-8 that continue one are not counted.
+// In characters: continuation bytes of UTF-8 do not count.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char letter) {
     return (static_cast<unsigned char>(letter) & 0xC0U) != 0x80U;
@@ -57,24 +57,24 @@ std::string wrapped(const std::string& text, int64_t columns) {
   return result + line + "\n";
 }
 
-using Row = std::vector<std::string>;
+using TextRow = std::vector<std::string>;
 
-// Columns as wide as their widest entry, the third one narrower where lines would not fit; the first three to
-// the left, figures to the right.
-std::string table_of(std::vector<Row> rows, int64_t columns) {
+// Columns are as wide as their widest entry; the third one is narrower if lines would not fit. The first
+// three are aligned to the left, figures to the right.
+std::string table_of(std::vector<TextRow> rows, int64_t columns) {
   constexpr size_t kNarrowed = 2;
   std::vector<size_t> widths(rows.front().size(), 0);
-  for (const Row& row : rows) {
+  for (const TextRow& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   const auto whole = static_cast<int64_t>(std::accumulate(widths.begin(), widths.end(), 2 * widths.size()));
   if (whole > columns && widths[kNarrowed] > kLeastWidth) {
     const auto room = static_cast<int64_t>(widths[kNarrowed]) - (whole - columns);
     widths[kNarrowed] = static_cast<size_t>(std::max<int64_t>(room, kLeastWidth));
-    for (Row& row : rows) row[kNarrowed] = shortened(row[kNarrowed], widths[kNarrowed]);
+    for (TextRow& row : rows) row[kNarrowed] = shortened(row[kNarrowed], widths[kNarrowed]);
   }
   std::string text;
-  for (const Row& row : rows) {
+  for (const TextRow& row : rows) {
     std::string line = " ";
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string space(widths[i] - width_of(row[i]), ' ');
@@ -88,14 +88,14 @@ std::string table_of(std::vector<Row> rows, int64_t columns) {
 
 std::string steps_table(const Plan& plan, int64_t columns) {
   const bool is_wide = columns >= kWideEnoughForAll;
-  std::vector<Row> rows = {{"", "step", "to", "us", "of it waiting", "sent", "peak"}};
+  std::vector<TextRow> rows = {{"", "step", "to", "us", "of it waiting", "sent", "peak"}};
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     rows.push_back({std::to_string(i + 1), span_of(step), target_of(step), two_decimals(step.cost_us),
                     two_decimals(step.latency_us), in_bytes(step.bytes), in_bytes(step.peak_bytes)});
   }
   constexpr int64_t kWaiting = 4;
-  for (Row& row : rows) {
+  for (TextRow& row : rows) {
     if (!is_wide) row.erase(row.begin() + kWaiting);
   }
   return table_of(std::move(rows), columns);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 
 namespace shardway {
 namespace {

@@ -45,18 +45,18 @@ std::map<Row, int64_t> ranks_by_row(const Loads& loads) {
 // False where hosts do not lie in blocks: then there are no rings.
 bool expect_rings_count_pairs(const LayoutPair& pair, DimMask resolved, const Topology& topology) {
   const Mesh& mesh = pair.from.mesh();
-  const Terrain terrain(pair.from, pair.to, mesh);
+  const StateSpace space(pair.from, pair.to, mesh);
   const Network network(topology, mesh, mesh);
   if (network.rings().empty()) return false;
-  const Exchange exchange{.senders = terrain,
-                          .from = terrain.index_of(pair.from),
-                          .receivers = terrain,
-                          .to = terrain.index_of(pair.to),
-                          .resolved = resolved};
+  const StateExchange exchange{.senders = space,
+                               .from = space.index_of(pair.from),
+                               .receivers = space,
+                               .to = space.index_of(pair.to),
+                               .resolved = resolved};
   Loads pairs;
   count_pairs(exchange, network, pairs);
   Loads rings;
-  RingSums sums(network);
+  OverlapsByBlock sums(network);
   count_rings(exchange, network, sums, rings);
   EXPECT_EQ(ranks_by_row(rings), ranks_by_row(pairs));
   return true;

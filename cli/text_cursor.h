@@ -1,4 +1,4 @@
-// A place in a text that is being read; what it refuses is named by its column, counted from 1.
+// A place in a text that is being read. Errors name a column, counted from 1.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace shardway::cli {
 
-class Cursor {
+class TextCursor {
  public:
-  explicit Cursor(std::string_view text) : text_(text) {}
+  explicit TextCursor(std::string_view text) : text_(text) {}
 
   bool is_at_end() const { return at_ == text_.size(); }
   char next() const { return is_at_end() ? '\0' : text_[at_]; }
@@ -39,7 +39,7 @@ class Cursor {
     return value;
   }
 
-  // Letters, digits and underscores, as long as they go.
+  // The letters, digits and underscores that come next.
   std::string word() {
     const size_t begin = at_;
     while (std::isalnum(static_cast<unsigned char>(next())) != 0 || next() == '_') ++at_;

@@ -1,8 +1,8 @@
-#include "plan/geometry/passage.h"
+#include "plan/geometry/exchange_rules.h"
 
 #include <stdexcept>
 
-#include "plan/geometry/numbers.h"
+#include "plan/geometry/number_text.h"
 
 namespace shardway {
 namespace {
@@ -34,27 +34,27 @@ std::optional<std::string> why_not(const Layout& from, const Layout& to) {
   return std::nullopt;
 }
 
-Passage passage_between(const Layout& from, const Layout& to) {
+ExchangeRules exchange_rules_between(const Layout& from, const Layout& to) {
   if (const auto reason = why_not(from, to)) throw std::invalid_argument("redistribute: " + *reason);
-  Passage passage{.is_same_mesh = from.mesh() == to.mesh()};
+  ExchangeRules rules{.is_same_mesh = from.mesh() == to.mesh()};
   for (size_t m = 0; m < from.placements().size(); ++m) {
     const Placement& placement = from.placements()[m];
     const auto mesh_dim = static_cast<int64_t>(m);
     if (placement.is_partial() && !stays(from, to, m)) {
-      passage.resolved.push_back(mesh_dim);
+      rules.resolved.push_back(mesh_dim);
       if (placement.op == Op::avg) {
-        passage.divisor *= from.mesh().size(mesh_dim);
+        rules.divisor *= from.mesh().size(mesh_dim);
       } else {
-        passage.op = placement.op;
+        rules.op = placement.op;
       }
     } else if (!placement.is_shard()) {
-      passage.fixed.push_back(mesh_dim);
+      rules.fixed.push_back(mesh_dim);
     }
   }
-  return passage;
+  return rules;
 }
 
-std::vector<int64_t> Passage::home_of(const Layout& from, const Layout& to, int64_t position) const {
+std::vector<int64_t> ExchangeRules::home_of(const Layout& from, const Layout& to, int64_t position) const {
   const Mesh& mesh = from.mesh();
   if (is_same_mesh) return mesh.coordinate_at(position);
   const int64_t rank = to.mesh().ranks()[static_cast<size_t>(position)];

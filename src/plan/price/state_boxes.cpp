@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/price/terrain.h"
+#include "plan/price/state_space.h"
 
 namespace shardway {
 namespace {
 
-// How many parts are not empty when the cuts from some depth on split an interval of this length.
+// How many parts are not empty if the cuts from `depth` on split an interval of this length.
 int64_t filled_parts(const std::vector<Cut>& cuts, int64_t length, size_t depth = 0) {
   if (length == 0) return 0;
   if (depth == cuts.size()) return 1;
@@ -24,7 +24,7 @@ int64_t filled_parts(const std::vector<Cut>& cuts, int64_t length, size_t depth 
 
 }  // namespace
 
-void Terrain::find_filled() {
+void StateSpace::find_filled() {
   for (size_t index = 0; index < states_.size(); ++index) {
     double filled = static_cast<double>(positions_) / ranks_along(states_[index].sharded);
     for (size_t d = 0; d < shape_.size(); ++d)
@@ -33,17 +33,17 @@ void Terrain::find_filled() {
   }
 }
 
-double Terrain::total_volume(size_t index) const {
+double StateSpace::total_volume(size_t index) const {
   double volume = static_cast<double>(positions_) / ranks_along(states_[index].sharded);
   for (const int64_t length : shape_) volume *= static_cast<double>(length);
   return volume;
 }
 
-void Terrain::find_longest() {
+void StateSpace::find_longest() {
   longest_.assign(states_.size() * shape_.size(), 0);
   largest_volumes_.assign(states_.size(), 1);
   for (size_t index = 0; index < states_.size(); ++index) {
-    const State& state = states_[index];
+    const ShardState& state = states_[index];
     double* longest = longest_.data() + index * shape_.size();
     std::copy(shape_.begin(), shape_.end(), longest);
     // The first part of a balanced cut is the longest; a ragged cut is the outermost and says its sizes.
@@ -62,38 +62,38 @@ void Terrain::find_longest() {
   }
 }
 
-Cut Terrain::cut_of(const State& state, size_t mesh_dim) const {
+Cut StateSpace::cut_of(const ShardState& state, size_t mesh_dim) const {
   Cut cut{.mesh_dim = static_cast<int64_t>(mesh_dim), .parts = mesh_shape_[mesh_dim]};
   const int8_t ragged = state.roles[mesh_dim].ragged;
   if (ragged >= 0) cut.bounds = bounds_of(ragged_[static_cast<size_t>(ragged)].placement.sizes);
   return cut;
 }
 
-bool Terrain::covers(size_t from, size_t to) const {
+bool StateSpace::covers(size_t from, size_t to) const {
   for (size_t d = 0; d < shape_.size(); ++d) {
     if (longest(from)[d] < longest(to)[d] && largest_volume(to) > 0) return false;
   }
-  const auto all_lie_within = [](const Bounds& b, const Bounds& a) {
-    for (size_t p = a.positions; p-- > 0;) {  // where parts are empty, they are so at the end
+  const auto all_lie_within = [](const StateBoxes& b, const StateBoxes& a) {
+    for (size_t p = a.positions; p-- > 0;) {  // empty parts are at the end
       if (!lies_within(b, p, a, p)) return false;
     }
     return true;
   };
   if (!sample_.empty() && !all_lie_within(sampled(to), sampled(from))) return false;
-  return all_lie_within(bounds(to), bounds(from));
+  return all_lie_within(boxes(to), boxes(from));
 }
 
-const Bounds& Terrain::bounds(size_t index) const {
-  if (!bounds_[index]) bounds_[index] = std::make_unique<Bounds>(compute(states_[index], all_));
-  return *bounds_[index];
+const StateBoxes& StateSpace::boxes(size_t index) const {
+  if (!boxes_[index]) boxes_[index] = std::make_unique<StateBoxes>(compute(states_[index], all_));
+  return *boxes_[index];
 }
 
-const Bounds& Terrain::sampled(size_t index) const {
-  if (!sampled_[index]) sampled_[index] = std::make_unique<Bounds>(compute(states_[index], sample_));
+const StateBoxes& StateSpace::sampled(size_t index) const {
+  if (!sampled_[index]) sampled_[index] = std::make_unique<StateBoxes>(compute(states_[index], sample_));
   return *sampled_[index];
 }
 
-const Reach& Terrain::reach(size_t index, size_t block, size_t number) const {
+const Reach& StateSpace::reach(size_t index, size_t block, size_t number) const {
   auto& reaches = reaches_[block];
   if (reaches.empty()) reaches.resize(states_.size());
   if (reaches[index].empty()) reaches[index].resize(positions_ / block);
@@ -102,13 +102,13 @@ const Reach& Terrain::reach(size_t index, size_t block, size_t number) const {
   return *reach;
 }
 
-Reach Terrain::compute_reach(size_t index, size_t block, size_t number) const {
-  const Bounds& bounds = this->bounds(index);
+Reach StateSpace::compute_reach(size_t index, size_t block, size_t number) const {
+  const StateBoxes& boxes = this->boxes(index);
   Reach reach;
   for (size_t d = 0; d < shape_.size(); ++d) {
     std::vector<Reach::Span> spans;
     for (size_t p = number * block; p < (number + 1) * block; ++p) {
-      if (bounds.volumes[p] > 0) spans.push_back({bounds.begin_of(d)[p], bounds.end_of(d)[p]});
+      if (boxes.volumes[p] > 0) spans.push_back({boxes.begin_of(d)[p], boxes.end_of(d)[p]});
     }
     std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     std::vector<Reach::Span> merged;
@@ -128,7 +128,7 @@ Reach Terrain::compute_reach(size_t index, size_t block, size_t number) const {
   return reach;
 }
 
-double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b) {
+double common_volume(const StateBoxes& a, size_t at_a, const StateBoxes& b, size_t at_b) {
   double common = 1;
   for (size_t d = 0; d < a.tensor_dims; ++d) {
     const double begin = std::max(a.begin_of(d)[at_a], b.begin_of(d)[at_b]);
@@ -138,7 +138,7 @@ double common_volume(const Bounds& a, size_t at_a, const Bounds& b, size_t at_b)
   return common;
 }
 
-bool lies_within(const Bounds& inner, size_t at_inner, const Bounds& outer, size_t at_outer) {
+bool lies_within(const StateBoxes& inner, size_t at_inner, const StateBoxes& outer, size_t at_outer) {
   return common_volume(inner, at_inner, outer, at_outer) == inner.volumes[at_inner];
 }
 
@@ -156,19 +156,19 @@ double common_volume(const Reach& a, const Reach& b) {
   return volume;
 }
 
-Bounds Terrain::compute(const State& state, std::span<const size_t> positions) const {
+StateBoxes StateSpace::compute(const ShardState& state, std::span<const size_t> positions) const {
   const size_t count = positions.size();
-  Bounds bounds{.positions = count, .tensor_dims = shape_.size()};
-  bounds.begins.assign(shape_.size() * count, 0);
-  bounds.ends.resize(shape_.size() * count);
-  bounds.volumes.assign(count, 1);
+  StateBoxes boxes{.positions = count, .tensor_dims = shape_.size()};
+  boxes.begins.assign(shape_.size() * count, 0);
+  boxes.ends.resize(shape_.size() * count);
+  boxes.volumes.assign(count, 1);
   for (size_t d = 0; d < shape_.size(); ++d) {
-    double* begin = bounds.begins.data() + d * count;
-    double* end = bounds.ends.data() + d * count;
+    double* begin = boxes.begins.data() + d * count;
+    double* end = boxes.ends.data() + d * count;
     std::fill(end, end + count, static_cast<double>(shape_[d]));
     for (size_t place = 0; place < mesh_shape_.size(); ++place) {
       for (size_t m = 0; m < mesh_shape_.size(); ++m) {
-        const State::Role& role = state.roles[m];
+        const ShardState::Role& role = state.roles[m];
         if (role.tensor_dim != static_cast<int8_t>(d) || role.place != place) continue;
         const Cut cut = cut_of(state, m);
         for (size_t i = 0; i < count; ++i) {
@@ -179,9 +179,9 @@ Bounds Terrain::compute(const State& state, std::span<const size_t> positions) c
         }
       }
     }
-    for (size_t i = 0; i < count; ++i) bounds.volumes[i] *= end[i] - begin[i];
+    for (size_t i = 0; i < count; ++i) boxes.volumes[i] *= end[i] - begin[i];
   }
-  return bounds;
+  return boxes;
 }
 
 }  // namespace shardway

@@ -1,4 +1,4 @@
-#include "plan/price/floors.h"
+#include "plan/price/lower_bounds.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@ namespace shardway {
 namespace {
 
 // The most that one rank of the source can hold of one box of the target.
-double most_from_one(const Exchange& exchange) {
+double most_from_one(const StateExchange& exchange) {
   const double* there = exchange.senders.longest(exchange.from);
   const double* here = exchange.receivers.longest(exchange.to);
   double most = 1;
@@ -15,9 +15,9 @@ double most_from_one(const Exchange& exchange) {
   return most;
 }
 
-double elements_of(const Terrain& terrain) {
+double elements_of(const StateSpace& space) {
   double elements = 1;
-  for (const int64_t length : terrain.shape()) elements *= static_cast<double>(length);
+  for (const int64_t length : space.shape()) elements *= static_cast<double>(length);
   return elements;
 }
 
@@ -25,12 +25,12 @@ double peers_for(double elements, double most_from_one) {
   return elements <= 0 ? 0 : std::ceil(elements / most_from_one);
 }
 
-// Where a floor is the price itself, it is so to the femtosecond; elsewhere no rounding lifts it above.
+// Rounds so that no bound exceeds its price. Where both are the same number, they stay so to the femtosecond.
 Femtoseconds rounded_down(double us) { return to_femtoseconds(us - std::max(1e-11, us * 1e-15)); }
 
 }  // namespace
 
-Floors::Floors(const Network& network, int64_t item_bytes)
+LowerBounds::LowerBounds(const Network& network, int64_t item_bytes)
     : network_(network), item_(static_cast<double>(item_bytes)) {
   const Link& border = network.border();
   const Link& inside = network.quickest_inside();
@@ -41,15 +41,15 @@ Floors::Floors(const Network& network, int64_t item_bytes)
 }
 
 // Of all ranks, or of a sample.
-const Bounds& Floors::looked_at(const Terrain& terrain, size_t state) const {
-  return has_sample(terrain) ? terrain.sampled(state) : terrain.bounds(state);
+const StateBoxes& LowerBounds::looked_at(const StateSpace& space, size_t state) const {
+  return has_sample(space) ? space.sampled(state) : space.boxes(state);
 }
 
-bool Floors::has_sample(const Terrain& terrain) const {
-  return network_.is_one_mesh() && !terrain.sample().empty();
+bool LowerBounds::has_sample(const StateSpace& space) const {
+  return network_.is_one_mesh() && !space.sample().empty();
 }
 
-double Floors::us_of(const Received& received) const {
+double LowerBounds::us_of(const Received& received) const {
   double us = received.peers_inside * inside_.latency_us;
   us += us_for(received.inside * item_, inside_);
   if (received.over_border > 0) {
@@ -59,11 +59,11 @@ double Floors::us_of(const Received& received) const {
   return us + network_.base_us();
 }
 
-Femtoseconds Floors::floor_of(const Received& received) const { return rounded_down(us_of(received)); }
+Femtoseconds LowerBounds::bound_of(const Received& received) const { return rounded_down(us_of(received)); }
 
-// A rank that needs what began on `origins` other ranks: in steps with k1, k2, … peers at most, it can have
-// heard of (1 + k1)(1 + k2)… ranks, itself among them.
-double Floors::us_of_reach(double origins) {
+// The least latency for a rank that needs what began on `origins` other ranks. After steps with at most k1,
+// k2, … peers it can have heard of (1 + k1)(1 + k2)… ranks, itself included.
+double LowerBounds::us_of_reach(double origins) {
   const auto index = static_cast<size_t>(origins);
   if (reach_us_.size() <= index) reach_us_.resize(index + 1, -1);
   double& known = reach_us_[index];
@@ -76,33 +76,33 @@ double Floors::us_of_reach(double origins) {
   return known = least_us;
 }
 
-// In the steps of a path, one rank receives so many elements, of what began on so many others.
-Femtoseconds Floors::floor_of_one(double elements, double origins) {
+// A path on which one rank receives `elements` elements that began on `origins` other ranks.
+Femtoseconds LowerBounds::bound_of_one(double elements, double origins) {
   return rounded_down(us_of_reach(origins) + us_for(elements * item_, inside_));
 }
 
-// The largest box, of which its rank holds no more than any other can.
-Femtoseconds Floors::rough_floor_of_step(const Exchange& exchange) const {
+// Looks at the largest box. Its rank holds at most as much of it as any one rank can.
+Femtoseconds LowerBounds::rough_bound_of_step(const StateExchange& exchange) const {
   const double most = most_from_one(exchange);
   const double missing =
       exchange.senders.ranks_along(exchange.resolved) * exchange.receivers.largest_volume(exchange.to) - most;
-  return missing <= 0 ? 0 : floor_of({.inside = missing, .peers_inside = peers_for(missing, most)});
+  return missing <= 0 ? 0 : bound_of({.inside = missing, .peers_inside = peers_for(missing, most)});
 }
 
-Femtoseconds Floors::rough_floor_of_path(const Exchange& exchange, double stays) {
+Femtoseconds LowerBounds::rough_bound_of_path(const StateExchange& exchange, double stays) {
   const double most = most_from_one(exchange);
   const double largest = exchange.receivers.largest_volume(exchange.to);
   const double addends = exchange.senders.ranks_along(exchange.resolved);
   const double received = addends > 1 ? largest : largest - most;
   if (received <= 0) return 0;
-  if (addends == 1) return floor_of_one(received, peers_for(received, most));
+  if (addends == 1) return bound_of_one(received, peers_for(received, most));
   const double elements = elements_of(exchange.receivers);
-  return std::max(floor_of_one(received, addends * peers_for(largest, most) - 1),
-                  floor_of_mean(exchange, addends, stays, elements));
+  return std::max(bound_of_one(received, addends * peers_for(largest, most) - 1),
+                  bound_of_mean(exchange, addends, stays, elements));
 }
 
-Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
-  const Bounds& here = looked_at(exchange.receivers, exchange.to);
+Femtoseconds LowerBounds::bound_of_step(const StateExchange& exchange) {
+  const StateBoxes& here = looked_at(exchange.receivers, exchange.to);
   const double addends = exchange.senders.ranks_along(exchange.resolved);
   const double addends_inside =
       has_border_ ? addends / hosts_along(exchange.senders, exchange.resolved) : addends;
@@ -129,33 +129,33 @@ Femtoseconds Floors::floor_of_step(const Exchange& exchange) {
   return highest_us > 0 ? rounded_down(highest_us) : 0;
 }
 
-Femtoseconds Floors::floor_of_all_reduce(const Terrain& terrain, size_t state, DimMask dims) const {
-  const double members = terrain.ranks_along(dims);
-  const double volume = terrain.largest_volume(state);
+Femtoseconds LowerBounds::bound_of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const {
+  const double members = space.ranks_along(dims);
+  const double volume = space.largest_volume(state);
   if (members == 1 || volume == 0) return 0;
   const double peers = std::min(members, volume) - 1;
-  return floor_of({.inside = 2 * volume * (1 - 1 / members), .peers_inside = 2 * peers});
+  return bound_of({.inside = 2 * volume * (1 - 1 / members), .peers_inside = 2 * peers});
 }
 
-Femtoseconds Floors::floor_of_path(const Exchange& exchange, double stays) {
+Femtoseconds LowerBounds::bound_of_path(const StateExchange& exchange, double stays) {
   const double addends = exchange.senders.ranks_along(exchange.resolved);
-  return addends == 1 ? floor_of_copies(exchange) : floor_of_sums(exchange, addends, stays);
+  return addends == 1 ? bound_of_copies(exchange) : bound_of_sums(exchange, addends, stays);
 }
 
-Femtoseconds Floors::floor_of_copies(const Exchange& exchange) {
-  const Bounds& wanted = looked_at(exchange.receivers, exchange.to);
+Femtoseconds LowerBounds::bound_of_copies(const StateExchange& exchange) {
+  const StateBoxes& wanted = looked_at(exchange.receivers, exchange.to);
   find_held(exchange);
   double most_missing = 0;
   for (size_t i = 0; i < held_.size(); ++i)
     most_missing = std::max(most_missing, wanted.volumes[i] - held_[i]);
   if (most_missing == 0) return 0;
-  const Femtoseconds highest = floor_of_one(most_missing, peers_for(most_missing, most_from_one(exchange)));
-  return has_border_ ? std::max(highest, floor_of_hosts(exchange)) : highest;
+  const Femtoseconds highest = bound_of_one(most_missing, peers_for(most_missing, most_from_one(exchange)));
+  return has_border_ ? std::max(highest, bound_of_hosts(exchange)) : highest;
 }
 
 // The ranks of a host share what comes over its border: the busiest costs no less than their mean.
-Femtoseconds Floors::floor_of_hosts(const Exchange& exchange) {
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
+Femtoseconds LowerBounds::bound_of_hosts(const StateExchange& exchange) {
+  const StateBoxes& here = exchange.receivers.boxes(exchange.to);
   const double most = most_from_one(exchange);
   const auto block = static_cast<size_t>(network_.host_block());
   const auto ranks = static_cast<double>(block);
@@ -179,18 +179,19 @@ Femtoseconds Floors::floor_of_hosts(const Exchange& exchange) {
   return highest;
 }
 
-// Of addends on n ranks each element needs n - 1 messages before some rank has the sum, or n where no rank
-// that holds an addend shall hold the sum, and one more for every other rank that shall. The same holds for
+// With addends on n ranks, each element needs n - 1 messages before some rank has its sum, or n if no rank
+// with an addend is to hold the sum. Every further rank that is to hold it needs one more. The same holds for
 // hosts and the messages over their borders.
-Femtoseconds Floors::floor_of_sums(const Exchange& exchange, double addends, double stays) {
+Femtoseconds LowerBounds::bound_of_sums(const StateExchange& exchange, double addends, double stays) {
   const double largest = exchange.receivers.largest_volume(exchange.to);
   if (largest == 0) return 0;
-  return std::max(floor_of_mean(exchange, addends, stays, elements_at_home(exchange)),
-                  floor_of_one(largest, addends * peers_for(largest, most_from_one(exchange)) - 1));
+  return std::max(bound_of_mean(exchange, addends, stays, elements_at_home(exchange)),
+                  bound_of_one(largest, addends * peers_for(largest, most_from_one(exchange)) - 1));
 }
 
-Femtoseconds Floors::floor_of_mean(const Exchange& exchange, double addends, double stays, double at_home) {
-  const Terrain& receivers = exchange.receivers;
+Femtoseconds LowerBounds::bound_of_mean(const StateExchange& exchange, double addends, double stays,
+                                        double at_home) {
+  const StateSpace& receivers = exchange.receivers;
   const double elements = stays * elements_of(receivers);
   const double in_all =
       elements * (addends - 2) + receivers.total_volume(exchange.to) + elements - stays * at_home;
@@ -208,9 +209,9 @@ Femtoseconds Floors::floor_of_mean(const Exchange& exchange, double addends, dou
   return rounded_down(us + receivers.filled(exchange.to) / ranks * further_us);
 }
 
-// The elements that some rank holds before and after; every rank that does counts them once for each
-// coordinate of the dims that cut in neither.
-double Floors::elements_at_home(const Exchange& exchange) {
+// The elements that some rank holds both before and after. Ranks along dims that cut in neither state hold
+// the same ones, so the sum over all ranks is divided by their number.
+double LowerBounds::elements_at_home(const StateExchange& exchange) {
   const double elements = elements_of(exchange.receivers);
   if (!network_.is_one_mesh() || has_sample(exchange.receivers)) return elements;
   find_held(exchange);
@@ -221,9 +222,9 @@ double Floors::elements_at_home(const Exchange& exchange) {
   return held / exchange.senders.ranks_along(~cutting);
 }
 
-void Floors::find_held(const Exchange& exchange) {
-  const Bounds& there = looked_at(exchange.senders, exchange.from);
-  const Bounds& here = looked_at(exchange.receivers, exchange.to);
+void LowerBounds::find_held(const StateExchange& exchange) {
+  const StateBoxes& there = looked_at(exchange.senders, exchange.from);
+  const StateBoxes& here = looked_at(exchange.receivers, exchange.to);
   if (!network_.is_one_mesh()) {
     held_.resize(here.positions);
     for (size_t r = 0; r < held_.size(); ++r) held_[r] = held_at(exchange, r);
@@ -244,23 +245,23 @@ void Floors::find_held(const Exchange& exchange) {
   }
 }
 
-double Floors::held_at(const Exchange& exchange, size_t position) const {
+double LowerBounds::held_at(const StateExchange& exchange, size_t position) const {
   const int64_t own = network_.own_sender(position);
   if (own < 0) return 0;
-  return common_volume(exchange.senders.bounds(exchange.from), static_cast<size_t>(own),
-                       exchange.receivers.bounds(exchange.to), position);
+  return common_volume(exchange.senders.boxes(exchange.from), static_cast<size_t>(own),
+                       exchange.receivers.boxes(exchange.to), position);
 }
 
-size_t Floors::hosts_looked_at(size_t positions) const {
+size_t LowerBounds::hosts_looked_at(size_t positions) const {
   constexpr size_t kMostHosts = 8;
   return std::min(kMostHosts, positions / static_cast<size_t>(network_.host_block()));
 }
 
-// Of the box of a receiver, what the ranks of its host hold together, of each element once.
-double Floors::held_by_host(const Exchange& exchange, size_t position) const {
+// How much of a receiver's box the ranks of its host hold together. Each element counts once.
+double LowerBounds::held_by_host(const StateExchange& exchange, size_t position) const {
   const auto block = static_cast<size_t>(network_.host_block());
   const Reach& reach = exchange.senders.reach(exchange.from, block, position / block);
-  const Bounds& here = exchange.receivers.bounds(exchange.to);
+  const StateBoxes& here = exchange.receivers.boxes(exchange.to);
   double volume = 1;
   for (size_t d = 0; d < reach.spans.size(); ++d) {
     double length = 0;
@@ -273,12 +274,11 @@ double Floors::held_by_host(const Exchange& exchange, size_t position) const {
   return volume;
 }
 
-double Floors::hosts_along(const Terrain& terrain, DimMask dims) const {
+double LowerBounds::hosts_along(const StateSpace& space, DimMask dims) const {
   int64_t hosts = 1;
-  for (size_t m = 0; m < terrain.mesh_dims(); ++m) {
+  for (size_t m = 0; m < space.mesh_dims(); ++m) {
     if (!has(dims, m)) continue;
-    const int64_t size = terrain.mesh_shape()[m];
-    hosts *= size / std::clamp<int64_t>(network_.host_block() / terrain.stride(m), 1, size);
+    hosts *= space.mesh_shape()[m] / space.coordinates_in_block(network_.host_block(), m);
   }
   return static_cast<double>(hosts);
 }

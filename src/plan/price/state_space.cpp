@@ -1,4 +1,4 @@
-#include "plan/price/terrain.h"
+#include "plan/price/state_space.h"
 
 #include <algorithm>
 #include <numeric>
@@ -18,8 +18,8 @@ void collect_ragged(const Layout& layout, const Mesh& mesh, std::vector<RaggedRo
   }
 }
 
-// How the mesh dims up to some number may shard: one dim after the other takes a place in a tensor dim's
-// order, and those that are there move inward. So every arrangement comes once.
+// All ways in which mesh dims may shard. One dim after the other takes a place in a tensor dim's order, and
+// those behind it move inward. So every arrangement comes once.
 class Arrangements {
  public:
   Arrangements(size_t mesh_dims, size_t tensor_dims, const std::vector<RaggedRole>& ragged)
@@ -62,8 +62,8 @@ class Arrangements {
     order.erase(order.begin() + static_cast<int64_t>(place));
   }
 
-  State state() const {
-    State state;
+  ShardState state() const {
+    ShardState state;
     for (size_t d = 0; d < orders_.size(); ++d) {
       for (size_t i = 0; i < orders_[d].size(); ++i) {
         const Entry& entry = orders_[d][i];
@@ -81,7 +81,7 @@ class Arrangements {
 
 }  // namespace
 
-Terrain::Terrain(const Layout& from, const Layout& to, const Mesh& mesh)
+StateSpace::StateSpace(const Layout& from, const Layout& to, const Mesh& mesh)
     : shape_(from.shape()), mesh_shape_(mesh.shape()), positions_(static_cast<size_t>(mesh.size())) {
   if (mesh_shape_.size() > kMostMeshDims) {
     throw std::invalid_argument("plan: a mesh of " + std::to_string(mesh_shape_.size()) + " dims; at most " +
@@ -116,7 +116,7 @@ Terrain::Terrain(const Layout& from, const Layout& to, const Mesh& mesh)
   }
   find_longest();
   find_filled();
-  bounds_.resize(states_.size());
+  boxes_.resize(states_.size());
   sampled_.resize(states_.size());
   all_.resize(positions_);
   std::iota(all_.begin(), all_.end(), 0);
@@ -126,8 +126,8 @@ Terrain::Terrain(const Layout& from, const Layout& to, const Mesh& mesh)
   sample_.push_back(positions_ - 1);
 }
 
-// Of k mesh dims that shard, k! orders times the ways to part them among the tensor dims, at most.
-bool Terrain::fits_all() const {
+// If k mesh dims shard, there are at most k! orders times the ways to part them among the tensor dims.
+bool StateSpace::fits_all() const {
   const auto mesh_dims = static_cast<double>(mesh_shape_.size());
   const auto tensor_dims = static_cast<double>(shape_.size());
   double states = 1;
@@ -139,12 +139,14 @@ bool Terrain::fits_all() const {
   return states <= static_cast<double>(kMostStates);
 }
 
-void Terrain::enumerate_all() {
-  Arrangements(mesh_shape_.size(), shape_.size(), ragged_).each([this](const State& state) { add(state); });
+void StateSpace::enumerate_all() {
+  Arrangements(mesh_shape_.size(), shape_.size(), ragged_).each([this](const ShardState& state) {
+    add(state);
+  });
 }
 
-void Terrain::enumerate_near(const Layout& from, const Layout& to) {
-  std::vector<State> ends;
+void StateSpace::enumerate_near(const Layout& from, const Layout& to) {
+  std::vector<ShardState> ends;
   for (const Layout* end : {&from, &to}) {
     if (end->mesh().shape() == mesh_shape_) ends.push_back(state_of(*end));
   }
@@ -153,7 +155,7 @@ void Terrain::enumerate_near(const Layout& from, const Layout& to) {
   size_t combinations = 1;
   for (size_t m = 0; m < mesh_shape_.size(); ++m) combinations *= choices;
   for (size_t number = 0; number < combinations && states_.size() < kMostStates; ++number) {
-    State state;
+    ShardState state;
     std::vector<uint8_t> places(shape_.size(), 0);
     size_t rest = number;
     for (size_t m = 0; m < mesh_shape_.size(); ++m, rest /= choices) {
@@ -167,8 +169,8 @@ void Terrain::enumerate_near(const Layout& from, const Layout& to) {
   }
 }
 
-State Terrain::state_of(const Layout& layout) const {
-  State state;
+ShardState StateSpace::state_of(const Layout& layout) const {
+  ShardState state;
   for (size_t d = 0; d < layout.order().size(); ++d) {
     for (size_t i = 0; i < layout.order()[d].size(); ++i) {
       const auto m = static_cast<size_t>(layout.order()[d][i]);
@@ -182,15 +184,16 @@ State Terrain::state_of(const Layout& layout) const {
   return state;
 }
 
-size_t Terrain::index_of(const Layout& layout) const {
+size_t StateSpace::index_of(const Layout& layout) const {
   const auto found = std::find(states_.begin(), states_.end(), state_of(layout));
-  if (found == states_.end()) throw std::logic_error("plan: " + to_string(layout) + " is not in its terrain");
+  if (found == states_.end())
+    throw std::logic_error("plan: " + to_string(layout) + " is not in its state space");
   return static_cast<size_t>(found - states_.begin());
 }
 
-std::vector<int64_t> Terrain::order_of(size_t index, size_t tensor_dim) const {
+std::vector<int64_t> StateSpace::order_of(size_t index, size_t tensor_dim) const {
   std::vector<int64_t> order;
-  const State& state = states_[index];
+  const ShardState& state = states_[index];
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
     if (state.roles[m].tensor_dim != static_cast<int8_t>(tensor_dim)) continue;
     const auto place = static_cast<size_t>(state.roles[m].place);
@@ -200,21 +203,21 @@ std::vector<int64_t> Terrain::order_of(size_t index, size_t tensor_dim) const {
   return order;
 }
 
-std::vector<Cut> Terrain::cuts_of(size_t index, size_t tensor_dim) const {
+std::vector<Cut> StateSpace::cuts_of(size_t index, size_t tensor_dim) const {
   std::vector<Cut> cuts;
   for (const int64_t m : order_of(index, tensor_dim))
     cuts.push_back(cut_of(states_[index], static_cast<size_t>(m)));
   return cuts;
 }
 
-Placement Terrain::placement_of(size_t index, size_t mesh_dim) const {
-  const State::Role& role = states_[index].roles[mesh_dim];
+Placement StateSpace::placement_of(size_t index, size_t mesh_dim) const {
+  const ShardState::Role& role = states_[index].roles[mesh_dim];
   if (role.tensor_dim < 0) return replicate();
   if (role.ragged >= 0) return ragged_[static_cast<size_t>(role.ragged)].placement;
   return shard(role.tensor_dim);
 }
 
-double Terrain::ranks_along(DimMask dims) const {
+double StateSpace::ranks_along(DimMask dims) const {
   double ranks = 1;
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
     if (has(dims, m)) ranks *= static_cast<double>(mesh_shape_[m]);
@@ -222,27 +225,26 @@ double Terrain::ranks_along(DimMask dims) const {
   return ranks;
 }
 
-const std::vector<uint32_t>& Terrain::keys_along(DimMask dims) const {
-  std::vector<uint32_t>& keys = keys_[dims];
-  if (!keys.empty()) return keys;
-  keys.assign(positions_, 0);
-  for (size_t m = 0; m < mesh_shape_.size(); ++m) {
-    if (!has(dims, m)) continue;
-    for (size_t p = 0; p < positions_; ++p) {
-      keys[p] = keys[p] * static_cast<uint32_t>(mesh_shape_[m]) + static_cast<uint32_t>(coordinate(m, p));
-    }
-  }
-  return keys;
+int64_t StateSpace::coordinates_in_block(int64_t block, size_t mesh_dim) const {
+  return std::clamp<int64_t>(block / strides_[mesh_dim], 1, mesh_shape_[mesh_dim]);
 }
 
-DimMask Terrain::unsettled(size_t from, size_t to) const {
-  const State& a = states_[from];
-  const State& b = states_[to];
+int64_t StateSpace::ranks_in_block(int64_t block, DimMask dims) const {
+  int64_t ranks = 1;
+  for (size_t m = 0; m < mesh_shape_.size(); ++m) {
+    if (has(dims, m)) ranks *= coordinates_in_block(block, m);
+  }
+  return ranks;
+}
+
+DimMask StateSpace::unsettled(size_t from, size_t to) const {
+  const ShardState& a = states_[from];
+  const ShardState& b = states_[to];
   DimMask same = 0;
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
     if (a.roles[m].tensor_dim >= 0 && a.roles[m] == b.roles[m]) same |= 1U << m;
   }
-  // A cut is settled when it and all cuts around it are the same.
+  // A cut is settled if it and all cuts outside it are the same in both states.
   DimMask settled = same;
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
     if (has(same, m) || !has(a.sharded, m)) continue;
@@ -255,9 +257,9 @@ DimMask Terrain::unsettled(size_t from, size_t to) const {
   return a.sharded & ~settled;
 }
 
-bool Terrain::keeps_cuts(size_t from, size_t to) const {
-  const State& a = states_[from];
-  const State& b = states_[to];
+bool StateSpace::keeps_cuts(size_t from, size_t to) const {
+  const ShardState& a = states_[from];
+  const ShardState& b = states_[to];
   if ((a.sharded & ~b.sharded) != 0) return false;
   for (size_t m = 0; m < mesh_shape_.size(); ++m) {
     if (has(a.sharded, m) && !(a.roles[m] == b.roles[m])) return false;

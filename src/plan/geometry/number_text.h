@@ -1,4 +1,4 @@
-// Numbers, and lists of them and of names: their product, their text.
+// The text of numbers, and of lists of numbers and names.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,6 @@
 #include <vector>
 
 namespace shardway {
-
-inline int64_t product(const std::vector<int64_t>& numbers) {
-  int64_t result = 1;
-  for (const int64_t number : numbers) result *= number;
-  return result;
-}
 
 inline std::string two_decimals(double value) {
   char text[48];
@@ -43,6 +37,19 @@ std::string join(const std::vector<Item>& items, const char* between) {
     } else {
       text += items[i];
     }
+  }
+  return text;
+}
+
+// Ascending numbers as ranges: 0-3,8.
+inline std::string ranges_of(const std::vector<int64_t>& ascending) {
+  std::string text;
+  for (size_t i = 0; i < ascending.size();) {
+    size_t last = i;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(ascending[i]);
+    if (last > i) text += (last == i + 1 ? "," : "-") + std::to_string(ascending[last]);
+    i = last + 1;
   }
   return text;
 }

@@ -1,4 +1,4 @@
-#include "plan/price/ring_sums.h"
+#include "plan/price/overlaps_by_block.h"
 
 #include <algorithm>
 
@@ -33,10 +33,10 @@ struct Range {
 };
 using Ranges = std::array<Range, kMostMeshDims>;
 
-// Of the parts of one tensor dim whose indices count, how much of `wanted` they hold, and how many hold any.
-class PartSum {
+// How much of `wanted` the parts hold whose indices count, and how many of them hold any.
+class PartOverlap {
  public:
-  PartSum(const Cuts& cuts, const Ranges& ranges, Interval wanted)
+  PartOverlap(const Cuts& cuts, const Ranges& ranges, Interval wanted)
       : cuts_(cuts), ranges_(ranges), wanted_(wanted) {}
 
   Amount within(Interval whole, size_t depth = 0) const {
@@ -46,7 +46,7 @@ class PartSum {
     const Cut& cut = cuts_[depth];
     const Range range = ranges_[depth];
     if (!cut.bounds.empty()) return one_by_one(whole, depth, range);
-    // Parts of one length that lie wholly in `wanted` hold alike: one is looked at for all of them.
+    // Parts of one length that lie wholly in `wanted` hold the same amount, so one stands for all of them.
     const int64_t step = (whole.length() + cut.parts - 1) / cut.parts;
     const int64_t first = std::max(range.first, (overlap.begin - whole.begin) / step);
     const int64_t last = std::min(range.last, (overlap.end - 1 - whole.begin) / step);
@@ -85,11 +85,11 @@ Interval interval_at(int64_t length, const Cuts& cuts, const Coordinate& coordin
   return interval;
 }
 
-// Which mesh dims cut a tensor dim, in which order, and where ragged: as a number.
-uint64_t code_of(const State& state, size_t tensor_dim) {
+// A number that says which mesh dims cut a tensor dim, in which order, and whether one is ragged.
+uint64_t code_of(const ShardState& state, size_t tensor_dim) {
   uint64_t code = 0;
   for (size_t m = 0; m < kMostMeshDims; ++m) {
-    const State::Role& role = state.roles[m];
+    const ShardState::Role& role = state.roles[m];
     if (role.tensor_dim != static_cast<int8_t>(tensor_dim)) continue;
     code |= (m + 1) << (4U * role.place);
     if (role.ragged >= 0) code |= static_cast<uint64_t>(role.ragged + 1) << (4 * kMostMeshDims);
@@ -98,19 +98,19 @@ uint64_t code_of(const State& state, size_t tensor_dim) {
 }
 
 // The rows of one tensor dim in an exchange, for all coordinates along the mesh dims that cut it.
-class Rows {
+class OverlapRows {
  public:
-  Rows(const Terrain& terrain, const Network& network, const Cuts& before, const Cuts& after, int64_t length,
-       std::vector<double>& rows)
-      : terrain_(terrain), network_(network), before_(before), after_(after), length_(length), rows_(rows) {
+  OverlapRows(const StateSpace& space, const Network& network, const Cuts& before, const Cuts& after,
+              int64_t length, std::vector<double>& rows)
+      : space_(space), network_(network), before_(before), after_(after), length_(length), rows_(rows) {
     const DimMask dims = dims_of(before) | dims_of(after);
-    for (size_t m = terrain.mesh_dims(); m-- > 0;) {
+    for (size_t m = space.mesh_dims(); m-- > 0;) {
       if (!has(dims, m)) continue;
       strides_[m] = count_;
       count_ *= size_along(m);
       cutting_.push_back(m);
     }
-    columns_ = DimSums::column(network.rings().size(), DimSums::pulled) + 1;
+    columns_ = DimOverlaps::column(network.rings().size(), DimOverlaps::pulled) + 1;
     rows_.resize(count_ * columns_);
     Coordinate coordinate = {};
     for (size_t row = 0; row < count_; ++row, advance(coordinate)) {
@@ -120,21 +120,21 @@ class Rows {
   }
 
   void fill(DimMask varying) {
-    fill(DimSums::pulled, wanted_, dims_of(after_), before_, varying);
-    fill(DimSums::pushed, held_, dims_of(before_), after_, varying);
+    fill(DimOverlaps::pulled, wanted_, dims_of(after_), before_, varying);
+    fill(DimOverlaps::pushed, held_, dims_of(before_), after_, varying);
     for (size_t row = 0; row < count_; ++row)
       at(row, columns_ - 1) = static_cast<double>(common(held_[row], wanted_[row]).length());
   }
 
-  // Of coordinates that are alike, only the first.
-  DimSums without_repetition() const {
-    DimSums sums{.columns = columns_};
+  // Keeps only the first of coordinates that are alike.
+  DimOverlaps without_repetition() const {
+    DimOverlaps overlaps{.columns = columns_};
     std::vector<size_t> kept{0};  // rows
     size_t stride = 1;
     for (const size_t m : cutting_) {
-      std::vector<size_t> firsts = find_alike(m, sums.places[m]);
-      if (firsts.size() == 1) sums.places[m].clear();
-      sums.strides[m] = stride;
+      std::vector<size_t> firsts = find_alike(m, overlaps.places[m]);
+      if (firsts.size() == 1) overlaps.places[m].clear();
+      overlaps.strides[m] = stride;
       stride *= firsts.size();
       std::vector<size_t> more;
       for (const size_t first : firsts) {
@@ -143,39 +143,33 @@ class Rows {
       kept = std::move(more);
     }
     for (const size_t row : kept)
-      sums.rows.insert(sums.rows.end(), &rows_[row * columns_], &rows_[row * columns_] + columns_);
-    return sums;
+      overlaps.rows.insert(overlaps.rows.end(), &rows_[row * columns_], &rows_[row * columns_] + columns_);
+    return overlaps;
   }
 
  private:
-  size_t size_along(size_t m) const { return static_cast<size_t>(terrain_.mesh_shape()[m]); }
+  size_t size_along(size_t m) const { return static_cast<size_t>(space_.mesh_shape()[m]); }
   double& at(size_t row, size_t column) { return rows_[row * columns_ + column]; }
 
   void advance(Coordinate& coordinate) const {
     for (const size_t m : cutting_) {
-      if (++coordinate[m] < terrain_.mesh_shape()[m]) return;
+      if (++coordinate[m] < space_.mesh_shape()[m]) return;
       coordinate[m] = 0;
     }
   }
 
-  // How many coordinates along a mesh dim a block holds.
-  int64_t span_of(size_t ring, size_t m) const {
-    return std::clamp<int64_t>(network_.rings()[ring].block / terrain_.stride(m), 1,
-                               terrain_.mesh_shape()[m]);
-  }
-
-  void fill(DimSums::Column column, const std::vector<Interval>& mine, DimMask dims, const Cuts& theirs,
+  void fill(DimOverlaps::Column column, const std::vector<Interval>& mine, DimMask dims, const Cuts& theirs,
             DimMask varying) {
     Spans before = {};
     for (size_t ring = 0; ring < network_.rings().size(); ++ring) {
       Spans spans = {};
       for (size_t i = 0; i < theirs.size(); ++i) {
         const auto m = static_cast<size_t>(theirs[i].mesh_dim);
-        spans[i] = has(varying, m) ? span_of(ring, m) : 1;
+        spans[i] = has(varying, m) ? space_.coordinates_in_block(network_.rings()[ring].block, m) : 1;
       }
-      const size_t here = DimSums::column(ring, column);
+      const size_t here = DimOverlaps::column(ring, column);
       if (ring > 0 && spans == before) {
-        copy(DimSums::column(ring - 1, column), here);
+        copy(DimOverlaps::column(ring - 1, column), here);
       } else {
         fill(here, mine, dims, theirs, spans);
       }
@@ -190,9 +184,9 @@ class Rows {
     }
   }
 
-  // What the interval of each row has in common with the parts of the block around it, which spans so many
-  // coordinates along each cut. Ranks that agree on the dims of the interval, and on those along which the
-  // block is not everything, have the same sum.
+  // What the interval of each row has in common with the parts of the block around it. The block spans
+  // `spans` coordinates along the cuts. Rows have the same overlap if they agree on the dims that cut the
+  // interval, and on those along which the block does not span everything.
   void fill(size_t column, const std::vector<Interval>& mine, DimMask dims, const Cuts& theirs,
             const Spans& spans) {
     for (size_t i = 0; i < theirs.size(); ++i) {
@@ -214,13 +208,14 @@ class Rows {
         const int64_t own = coordinate[static_cast<size_t>(theirs[i].mesh_dim)];
         ranges[i] = {own - own % spans[i], own - own % spans[i] + spans[i] - 1};
       }
-      const Amount amount = PartSum(theirs, ranges, mine[row]).within({0, length_});
+      const Amount amount = PartOverlap(theirs, ranges, mine[row]).within({0, length_});
       at(row, column) = amount.elements;
       at(row, column + 1) = amount.parts;
     }
   }
 
-  // The first of each kind of coordinates along a mesh dim, and for every coordinate the place of its first.
+  // Sorts the coordinates along a mesh dim into kinds that are alike. Returns the first of each kind;
+  // `places` gets the kind of every coordinate.
   std::vector<size_t> find_alike(size_t m, std::vector<size_t>& places) const {
     std::vector<size_t> firsts;
     for (size_t coordinate = 0; coordinate < size_along(m); ++coordinate) {
@@ -243,7 +238,7 @@ class Rows {
     return true;
   }
 
-  const Terrain& terrain_;
+  const StateSpace& space_;
   const Network& network_;
   const Cuts& before_;
   const Cuts& after_;
@@ -259,19 +254,19 @@ class Rows {
 
 }  // namespace
 
-const DimSums& RingSums::along(const Terrain& terrain, size_t from, size_t to, DimMask varying,
-                               size_t tensor_dim) {
+const DimOverlaps& OverlapsByBlock::along(const StateSpace& space, size_t from, size_t to, DimMask varying,
+                                          size_t tensor_dim) {
   DimMask cutting_after = 0;
-  for (size_t m = 0; m < terrain.mesh_dims(); ++m) {
-    if (terrain.state(to).roles[m].tensor_dim == static_cast<int8_t>(tensor_dim)) cutting_after |= 1U << m;
+  for (size_t m = 0; m < space.mesh_dims(); ++m) {
+    if (space.state(to).roles[m].tensor_dim == static_cast<int8_t>(tensor_dim)) cutting_after |= 1U << m;
   }
-  const Key key{tensor_dim, code_of(terrain.state(from), tensor_dim), code_of(terrain.state(to), tensor_dim),
+  const Key key{tensor_dim, code_of(space.state(from), tensor_dim), code_of(space.state(to), tensor_dim),
                 varying & cutting_after};
   const auto [entry, is_new] = known_.try_emplace(key);
   if (is_new) {
-    const Cuts before = terrain.cuts_of(from, tensor_dim);
-    const Cuts after = terrain.cuts_of(to, tensor_dim);
-    Rows rows(terrain, network_, before, after, terrain.shape()[tensor_dim], all_rows_);
+    const Cuts before = space.cuts_of(from, tensor_dim);
+    const Cuts after = space.cuts_of(to, tensor_dim);
+    OverlapRows rows(space, network_, before, after, space.shape()[tensor_dim], all_rows_);
     rows.fill(varying);
     entry->second = rows.without_repetition();
   }

@@ -1,16 +1,16 @@
+#include "plan/search/search_problem.h"
+
 #include <algorithm>
 #include <list>
-
-#include "plan/search/search.h"
 
 namespace shardway {
 namespace {
 
-// Terrains are the same for all layouts of one shape on meshes of one shape: the last few are kept.
-class TerrainCache {
+// All layouts of one shape on meshes of one shape have the same state space. The last few are kept.
+class StateSpaceCache {
  public:
-  std::shared_ptr<const Terrain> of(const Layout& from, const Layout& to, const Mesh& mesh) {
-    if (has_ragged(from) || has_ragged(to)) return std::make_shared<Terrain>(from, to, mesh);
+  std::shared_ptr<const StateSpace> of(const Layout& from, const Layout& to, const Mesh& mesh) {
+    if (has_ragged(from) || has_ragged(to)) return std::make_shared<StateSpace>(from, to, mesh);
     for (auto entry = kept_.begin(); entry != kept_.end(); ++entry) {
       if ((*entry)->shape() == from.shape() && (*entry)->mesh_shape() == mesh.shape() &&
           (*entry)->is_complete()) {
@@ -18,7 +18,7 @@ class TerrainCache {
         return kept_.front();
       }
     }
-    kept_.push_front(std::make_shared<Terrain>(from, to, mesh));
+    kept_.push_front(std::make_shared<StateSpace>(from, to, mesh));
     if (kept_.size() > kMostKept) kept_.pop_back();
     return kept_.front();
   }
@@ -31,11 +31,11 @@ class TerrainCache {
                        [](const Placement& placement) { return placement.is_ragged(); });
   }
 
-  std::list<std::shared_ptr<const Terrain>> kept_;
+  std::list<std::shared_ptr<const StateSpace>> kept_;
 };
 
-TerrainCache& terrains() {
-  static TerrainCache cache;
+StateSpaceCache& spaces() {
+  static StateSpaceCache cache;
   return cache;
 }
 
@@ -49,10 +49,10 @@ DimMask partial_dims(const Layout& layout) {
 
 }  // namespace
 
-Ground::Ground(const Layout& from, const Layout& to, const Topology& topology)
-    : from_(from), to_(to), terrain_(terrains().of(from, to, from.mesh())) {
+SearchProblem::SearchProblem(const Layout& from, const Layout& to, const Topology& topology)
+    : from_(from), to_(to), space_(spaces().of(from, to, from.mesh())) {
   const bool is_one_mesh = from.mesh() == to.mesh();
-  target_terrain_ = is_one_mesh ? terrain_ : terrains().of(from, to, to.mesh());
+  target_space_ = is_one_mesh ? space_ : spaces().of(from, to, to.mesh());
   const int64_t item = item_bytes(from.dtype());
   networks_.push_back(std::make_unique<Network>(topology, from.mesh(), from.mesh()));
   if (!is_one_mesh) {
@@ -61,48 +61,48 @@ Ground::Ground(const Layout& from, const Layout& to, const Topology& topology)
   }
   for (const auto& network : networks_) {
     prices_.emplace_back(*network, item);
-    floors_.emplace_back(*network, item);
+    bounds_.emplace_back(*network, item);
   }
-  least_ = floors_.front().least();
-  for (const Floors& floors : floors_) least_ = std::min(least_, floors.least());
-  source_ = {.state = terrain_->index_of(from), .partial = partial_dims(from)};
+  least_ = bounds_.front().least();
+  for (const LowerBounds& bounds : bounds_) least_ = std::min(least_, bounds.least());
+  source_ = {.state = space_->index_of(from), .partial = partial_dims(from)};
   target_ = {
-      .is_on_target_mesh = !is_one_mesh, .state = target_terrain_->index_of(to), .partial = partial_dims(to)};
+      .is_on_target_mesh = !is_one_mesh, .state = target_space_->index_of(to), .partial = partial_dims(to)};
 }
 
-Layout Ground::layout_of(const Node& node) const {
+Layout SearchProblem::layout_of(const Node& node) const {
   if (node == source_) return from_;
   if (node == target_) return to_;
-  const Terrain& terrain = this->terrain(node.is_on_target_mesh);
+  const StateSpace& space = this->space(node.is_on_target_mesh);
   std::vector<Placement> placements;
-  for (size_t m = 0; m < terrain.mesh_dims(); ++m) {
-    placements.push_back(has(node.partial, m) ? from_.placements()[m] : terrain.placement_of(node.state, m));
+  for (size_t m = 0; m < space.mesh_dims(); ++m) {
+    placements.push_back(has(node.partial, m) ? from_.placements()[m] : space.placement_of(node.state, m));
   }
   ShardOrder order;
-  for (size_t d = 0; d < terrain.shape().size(); ++d) order.push_back(terrain.order_of(node.state, d));
+  for (size_t d = 0; d < space.shape().size(); ++d) order.push_back(space.order_of(node.state, d));
   return from_.with(node.is_on_target_mesh ? to_.mesh() : from_.mesh(), std::move(placements),
                     std::move(order));
 }
 
-Node Ground::node_of(const Layout& layout) const {
+Node SearchProblem::node_of(const Layout& layout) const {
   const bool on_target = !(layout.mesh() == from_.mesh());
   return {.is_on_target_mesh = on_target,
-          .state = terrain(on_target).index_of(layout),
+          .state = space(on_target).index_of(layout),
           .partial = partial_dims(layout)};
 }
 
-bool Ground::leads(const Node& before, const Node& after) const {
+bool SearchProblem::leads(const Node& before, const Node& after) const {
   if (before == after || (before.is_on_target_mesh && !after.is_on_target_mesh)) return false;
   if (before.is_on_target_mesh != after.is_on_target_mesh) return after.partial == 0;
   return (after.partial & ~before.partial) == 0;
 }
 
-bool Ground::only_cuts(const Node& before, const Node& after) const {
-  const Terrain& there = terrain(before.is_on_target_mesh);
+bool SearchProblem::only_cuts(const Node& before, const Node& after) const {
+  const StateSpace& there = space(before.is_on_target_mesh);
   if (before.partial != after.partial && there.ranks_along(before.partial & ~after.partial) > 1) return false;
   if (before.is_on_target_mesh == after.is_on_target_mesh) return there.only_cuts(before.state, after.state);
-  const Bounds& held = there.bounds(before.state);
-  const Bounds& wanted = target_terrain_->bounds(after.state);
+  const StateBoxes& held = there.boxes(before.state);
+  const StateBoxes& wanted = target_space_->boxes(after.state);
   const Network& network = *networks_[network_of(before, after)];
   for (size_t r = 0; r < wanted.positions; ++r) {
     if (wanted.volumes[r] == 0) continue;
@@ -112,54 +112,54 @@ bool Ground::only_cuts(const Node& before, const Node& after) const {
   return true;
 }
 
-Exchange Ground::exchange_of(const Node& before, const Node& after) const {
-  return {.senders = terrain(before.is_on_target_mesh),
+StateExchange SearchProblem::exchange_of(const Node& before, const Node& after) const {
+  return {.senders = space(before.is_on_target_mesh),
           .from = before.state,
-          .receivers = terrain(after.is_on_target_mesh),
+          .receivers = space(after.is_on_target_mesh),
           .to = after.state,
           .resolved = before.partial & ~after.partial};
 }
 
-Price Ground::price_of(const Node& before, const Node& after, bool is_all_reduce) {
+Price SearchProblem::price_of(const Node& before, const Node& after, bool is_all_reduce) {
   PriceList& prices = prices_[network_of(before, after)];
   if (is_all_reduce) {
-    return prices.of_all_reduce(terrain(before.is_on_target_mesh), before.state,
+    return prices.of_all_reduce(space(before.is_on_target_mesh), before.state,
                                 before.partial & ~after.partial);
   }
   return prices.of_exchange(exchange_of(before, after));
 }
 
-Femtoseconds Ground::rough_floor_of(const Node& before, const Node& after) const {
-  return floors_[network_of(before, after)].rough_floor_of_step(exchange_of(before, after));
+Femtoseconds SearchProblem::rough_bound_of(const Node& before, const Node& after) const {
+  return bounds_[network_of(before, after)].rough_bound_of_step(exchange_of(before, after));
 }
 
-Femtoseconds Ground::floor_of(const Node& before, const Node& after) {
-  return floors_[network_of(before, after)].floor_of_step(exchange_of(before, after));
+Femtoseconds SearchProblem::bound_of(const Node& before, const Node& after) {
+  return bounds_[network_of(before, after)].bound_of_step(exchange_of(before, after));
 }
 
-Femtoseconds Ground::floor_of_all_reduce(const Node& before, const Node& after) const {
-  return floors_[network_of(before, after)].floor_of_all_reduce(
-      terrain(before.is_on_target_mesh), before.state, before.partial & ~after.partial);
+Femtoseconds SearchProblem::bound_of_all_reduce(const Node& before, const Node& after) const {
+  return bounds_[network_of(before, after)].bound_of_all_reduce(space(before.is_on_target_mesh), before.state,
+                                                                before.partial & ~after.partial);
 }
 
-Femtoseconds Ground::rough_floor_of_path(const Node& before, const Node& after) {
+Femtoseconds SearchProblem::rough_bound_of_path(const Node& before, const Node& after) {
   if (only_cuts(before, after)) return 0;
-  const double stays = terrain_->ranks_along(after.partial);
+  const double stays = space_->ranks_along(after.partial);
   return std::max(least_,
-                  floors_[network_of(before, after)].rough_floor_of_path(exchange_of(before, after), stays));
+                  bounds_[network_of(before, after)].rough_bound_of_path(exchange_of(before, after), stays));
 }
 
-Femtoseconds Ground::floor_of_path(const Node& before, const Node& after) {
-  const double stays = terrain_->ranks_along(after.partial);
-  return floors_[network_of(before, after)].floor_of_path(exchange_of(before, after), stays);
+Femtoseconds SearchProblem::bound_of_path(const Node& before, const Node& after) {
+  const double stays = space_->ranks_along(after.partial);
+  return bounds_[network_of(before, after)].bound_of_path(exchange_of(before, after), stays);
 }
 
-int64_t Ground::peak_bytes_of(const Node& before, const Node& after, bool is_all_reduce) const {
-  const Exchange exchange = exchange_of(before, after);
+int64_t SearchProblem::peak_bytes_of(const Node& before, const Node& after, bool is_all_reduce) const {
+  const StateExchange exchange = exchange_of(before, after);
   const PriceList& prices = prices_[network_of(before, after)];
   const Network& network = prices.network();
-  const Bounds& input = exchange.senders.bounds(exchange.from);
-  const Bounds& output = exchange.receivers.bounds(exchange.to);
+  const StateBoxes& input = exchange.senders.boxes(exchange.from);
+  const StateBoxes& output = exchange.receivers.boxes(exchange.to);
   std::vector<double> elements(network.ranks(), 0);
   for (size_t p = 0; p < input.positions; ++p) {
     if (!(before == source_)) elements[network.sender_slot(p)] += input.volumes[p];
@@ -169,7 +169,7 @@ int64_t Ground::peak_bytes_of(const Node& before, const Node& after, bool is_all
     elements[network.receiver_slot(r)] += output.volumes[r] + staging;
   }
   // The plan's input stays with the caller.
-  const Bounds& source = terrain_->bounds(source_.state);
+  const StateBoxes& source = space_->boxes(source_.state);
   for (size_t p = 0; p < source.positions; ++p) {
     const auto place = before.is_on_target_mesh ? to_.mesh().position_of(from_.mesh().ranks()[p])
                                                 : std::optional<int64_t>(static_cast<int64_t>(p));

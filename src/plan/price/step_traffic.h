@@ -1,0 +1,35 @@
+// What single ranks send and receive in a step of a plan, and how long that takes them.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/price/network.h"
+#include "shardway/plan.h"
+
+namespace shardway {
+
+struct RankTraffic {
+  int64_t sent_bytes = 0;  // to other ranks
+  int64_t received_bytes = 0;
+  double us = 0;  // by the topology, the base included; 0 where the rank does nothing
+};
+
+// The busiest rank takes as long as the step costs, if the step was priced with this topology.
+class StepTraffic {
+ public:
+  StepTraffic(const Step& step, const Topology& topology);
+
+  // Of the rank whose redistribution_route between the step's layouts this is. An all_reduce moves other
+  // boxes than that route: its rank combines a share and then collects the other shares.
+  RankTraffic of(const Route& route) const;
+
+ private:
+  RankTraffic of_exchange(const Route& route) const;
+  RankTraffic of_all_reduce(int64_t rank) const;
+
+  const Step& step_;
+  Network network_;
+  int64_t item_bytes_;
+};
+
+}  // namespace shardway
