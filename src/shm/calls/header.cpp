@@ -15,21 +15,11 @@ bool sends_anything(const Part& part, int64_t rank) {
                      [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
 }
 
-// Whether each box lies in one run, as those that read it by its address need it, and is so large or empty.
-bool has_runs(const Part& part, int64_t least_bytes) {
-  return std::all_of(part.pushes.begin(), part.pushes.end(), [&](const Push& push) {
-    const int64_t bytes = volume(push.extent) * part.element_bytes;
-    return bytes == 0 ||
-           (bytes >= least_bytes && is_packed(push.extent, part.input.strides, part.element_bytes));
-  });
-}
-
 Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
   if (!sends_anything(part, desk.waiting->rank())) return Path::none;
   if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   const int64_t bytes = volume(part.input.shape) * part.element_bytes;
-  if (const auto path = direct_path(desk, part.input.data, bytes, bytes_in_memory)) return *path;
-  return has_runs(part, desk.ways.address_from_bytes) ? Path::address : Path::staged;
+  return direct_path(desk, part.input.data, bytes, bytes_in_memory).value_or(Path::staged);
 }
 
 // Where a rank's payload of a call lies: its packed input, if any, and from the next line on its note.
@@ -50,8 +40,7 @@ Payload payload_of(const Header& header) {
 
 int64_t base_of(Path path, const Desk& desk, const Input& input, int64_t payload) {
   if (path == Path::packed) return payload;
-  if (path == Path::arena) return desk.arena->offset_of(input.data);
-  return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
+  return path == Path::arena ? desk.arena->offset_of(input.data) : 0;
 }
 
 // The pushes by peer, and where those to each peer begin.

@@ -100,8 +100,7 @@ class Group {
   uint64_t calls() const { return number_; }
 
  private:
-  Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting,
-        bool can_read_processes);
+  Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting);
 
   void run_one(const Part& part, const Subject& subject);
   void run_shared(const Part& part, int64_t heavy, const Subject& subject);
@@ -118,7 +117,6 @@ class Group {
   bool is_faster_than(int64_t time, int64_t limit);
   void tune_swapping();
   void tune_handing_back();
-  void tune_address();
   std::vector<int64_t> numbers_of_all(int64_t mine);
   uint64_t next_number(const Subject& subject);
   void check_process() const;

@@ -13,7 +13,6 @@
 #include "shm/join/handshake.h"
 #include "shm/join/rendezvous.h"
 #include "shm/memory/process.h"
-#include "shm/memory/vm_read.h"
 
 namespace shardway::shm {
 namespace {
@@ -51,7 +50,6 @@ class Joiner {
       hello.arena = arena_->nonce();
       hello.doorway = doorway_->name();
       hello.secret = doorway_->secret();
-      hello.address = reinterpret_cast<uintptr_t>(arena_->base());
       hello.is_willing = 1;
     } catch (const std::exception& error) {
       hello.why_not = reason_of(error.what());
@@ -67,7 +65,6 @@ class Joiner {
         peers_.push_back(nullptr);
         if (!is_own) call(rank, hellos);
       }
-      verdict.can_read_processes = can_read(hellos) ? 1 : 0;
       board_ = fresh_board();
       verdict.board = arena_->offset_of(board_);
       verdict.is_met = 1;
@@ -141,23 +138,11 @@ class Joiner {
     if (peers_[rank] && (rank != 0 || memory_)) return;
     Handed handed = call_at(theirs.doorway, theirs.secret, options_.patience);
     if (!peers_[rank])
-      peers_[rank] = Peer::remember(
-          std::make_shared<Peer>(handed.arena, std::move(handed.process), handed.pid, theirs.arena));
+      peers_[rank] =
+          Peer::remember(std::make_shared<Peer>(handed.arena, std::move(handed.process), theirs.arena));
     if (rank != 0) return;
     if (!handed.memory) throw std::runtime_error("it hands no memory of the group out");
     memory_ = GroupMemory::open(handed.memory, theirs.memory, plan_);
-  }
-
-  // Whether the system lets this rank read every peer's memory, and the process is the right one.
-  bool can_read(const std::vector<Hello>& hellos) const {
-    for (size_t rank = 0; rank < hellos.size(); ++rank) {
-      if (peers_[rank] == nullptr) continue;
-      MemoryHead head{};
-      const int error = vm_read(peers_[rank]->pid(), hellos[rank].address,
-                                reinterpret_cast<std::byte*>(&head), sizeof(head));
-      if (error != 0 || head.nonce != hellos[rank].arena) return false;
-    }
-    return true;
   }
 
   std::byte* fresh_board() {
@@ -196,10 +181,7 @@ Joined Group::join(const JoinOptions& options) {
   }
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);
-  const bool can_read_processes = std::all_of(
-      verdicts.begin(), verdicts.end(), [](const Verdict& theirs) { return theirs.can_read_processes != 0; });
-  std::shared_ptr<Group> group(
-      new Group(joiner.arena(), joiner.memory(), std::move(waiting), can_read_processes));
+  std::shared_ptr<Group> group(new Group(joiner.arena(), joiner.memory(), std::move(waiting)));
   group->choose_ways(options.ways);
   return {.group = std::move(group)};
 }

@@ -1,5 +1,4 @@
-// What only a trial can tell: what a look into a peer's process costs, and what becomes of lines that were
-// read.
+// What only a trial can tell: what becomes of lines that were read.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -23,11 +22,8 @@ int64_t time_of(Call&& call) {
 
 void Group::choose_ways(const std::optional<Ways>& given) {
   Ways& ways = desk_.ways;
-  const bool can_read_processes = ways.can_read_processes;
   ways = given.value_or(Ways{});
   ways.inline_bytes = std::min(ways.inline_bytes, kInlineBytes);
-  ways.can_read_processes = can_read_processes;
-  if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
   const bool swaps = std::exchange(ways.swaps, false);
   ways.shuttles &= size() == 2;
   ways.swaps = swaps && ways.shuttles;
@@ -39,7 +35,6 @@ void Group::choose_ways(const std::optional<Ways>& given) {
   }
   if (ways.shuttles) tune_swapping();
   tune_handing_back();
-  if (can_read_processes) tune_address();
 }
 
 // The numbers of all ranks, by rank.
@@ -102,18 +97,6 @@ void Group::tune_handing_back() {
   const Trial trial = try_with_and_without(to_the_next, slot_bytes(size()), slots_of(size()),
                                            [this](bool with) { desk_.ways.hands_back = with; });
   desk_.ways.hands_back &= is_faster_than(trial.with, trial.without);
-}
-
-// From the least size on at which it is faster by a tenth.
-void Group::tune_address() {
-  const auto to_all = [](int64_t, int64_t) { return true; };
-  const int64_t ring_bytes = desk_.waiting->own().plan().ring_bytes();
-  for (const int64_t bytes : {std::min(kLeastAddressBytes, ring_bytes), ring_bytes}) {
-    const Trial trial = try_with_and_without(
-        to_all, bytes, 1, [&](bool with) { desk_.ways.address_from_bytes = with ? bytes : INT64_MAX; });
-    if (is_faster_than(trial.with, trial.without * 9 / 10)) return;
-  }
-  desk_.ways.address_from_bytes = INT64_MAX;
 }
 
 }  // namespace shardway::shm

@@ -18,7 +18,7 @@
 
 namespace shardway::shm {
 
-inline constexpr uint64_t kHandshakeVersion = 3;
+inline constexpr uint64_t kHandshakeVersion = 4;
 inline constexpr size_t kReasonBytes = 320;
 using Reason = std::array<char, kReasonBytes>;
 
@@ -27,7 +27,6 @@ struct Hello {
   uint64_t version = kHandshakeVersion;
   uint64_t is_willing = 0;
   Nonce arena = {};
-  uint64_t address = 0;  // of the arena, in the rank's own process
   uint64_t doorway = 0;
   Nonce secret = {};
   Nonce memory = {};  // the group's; rank 0's word counts
@@ -42,7 +41,6 @@ struct Hello {
 struct Verdict {
   uint64_t is_met = 0;
   int64_t board = 0;  // its offset in the arena
-  uint64_t can_read_processes = 0;
   Reason why_not = {};
 };
 
