@@ -70,7 +70,7 @@ void Execution::run() {
 void Execution::finish_published(Path path) {
   path_ = path;
   hear_everybody();
-  if (desk_.ways.swaps) swap_.emplace(waiting_, desk_.swapped);
+  if (desk_.tuning.swaps) swap_.emplace(waiting_, desk_.swapped);
   open_outgoing();
   open_incoming();
   if (swap_) agree_on_slots();
@@ -155,7 +155,7 @@ void Execution::open_incoming() {
     if (extents.empty()) continue;
     const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
     incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
-                           part_.element_bytes, whole_bytes_, desk_.ways.hands_back, swap_);
+                           part_.element_bytes, whole_bytes_, desk_.tuning.hands_back, swap_);
   }
 }
 

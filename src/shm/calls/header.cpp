@@ -62,7 +62,7 @@ std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t
                                 int64_t bytes_in_memory) {
   const bool is_shared = desk.arena->contains(data, bytes_in_memory);
   if (is_shared && bytes >= kArenaFromBytes && desk.waiting->spins()) return Path::arena;
-  if (bytes <= desk.ways.inline_bytes) return Path::packed;
+  if (bytes <= desk.tuning.inline_bytes) return Path::packed;
   return is_shared ? std::optional(Path::arena) : std::nullopt;
 }
 
@@ -153,7 +153,7 @@ Sight sight_of(const Desk& desk, uint64_t number, int64_t peer) {
 }
 
 void hand_back_payload(const Desk& desk, uint64_t number) {
-  if (!desk.ways.swaps || !desk.ways.hands_back) return;
+  if (!desk.tuning.swaps || !desk.tuning.hands_back) return;
   const Waiting& waiting = *desk.waiting;
   const int64_t peer = 1 - waiting.rank();
   const int64_t own = payload_of(waiting.own().header(number)).bytes();

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "shm/board/swap.h"
+#include "shm/board/tuning.h"
 #include "shm/board/waiting.h"
-#include "shm/board/ways.h"
 #include "shm/calls/part.h"
 #include "shm/calls/pieces.h"
 

@@ -21,11 +21,12 @@ constexpr int64_t kWordsBytes = 512;
 }  // namespace
 
 Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
-             std::unique_ptr<Waiting> waiting)
+             std::unique_ptr<Waiting> waiting, const Tuning& tuning)
     : desk_{.arena = std::move(arena),
             .memory = std::move(memory),
             .waiting = std::move(waiting),
-            .mailbox = nullptr},
+            .mailbox = nullptr,
+            .tuning = tuning},
       generation_(fork_generation()) {
   desk_.mailbox = std::make_unique<Mailbox>(desk_.arena, *desk_.waiting);
 }

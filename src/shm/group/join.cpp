@@ -10,6 +10,7 @@
 #include "shm/board/group_memory.h"
 #include "shm/board/retired.h"
 #include "shm/group/group.h"
+#include "shm/group/tune.h"
 #include "shm/join/handshake.h"
 #include "shm/join/rendezvous.h"
 #include "shm/memory/process.h"
@@ -33,6 +34,15 @@ class Joiner {
 
   Hello hello() {
     Hello hello{.host = host_mark(), .pid = getpid(), .cores = allowed_cores(), .quota = core_quota()};
+    try {
+      hello.processor = this_processor();
+      hello.cores_at_cache = cores_at_cache_of(hello.cores);
+      hello.pins = pins_of_environment();
+    } catch (const std::invalid_argument& error) {
+      hello.is_mistaken = 1;
+      hello.why_not = reason_of(error.what());
+      return hello;
+    }
     try {
       sweep_retired();
       arena_ = options_.arena ? options_.arena : Arena::of_process();
@@ -170,8 +180,10 @@ class Joiner {
 Joined Group::join(const JoinOptions& options) {
   Joiner joiner(options);
   const std::vector<Hello> hellos = exchanged(options, joiner.hello());
-  if (auto why_not = refusal_of(hellos)) {
+  const auto mistake = mistake_of(hellos);
+  if (auto why_not = mistake ? mistake : refusal_of(hellos)) {
     exchanged(options, Verdict{});
+    if (mistake) throw std::invalid_argument(*mistake);
     return {.why_not = *why_not};
   }
   const std::vector<Verdict> verdicts = exchanged(options, joiner.meet(hellos));
@@ -181,8 +193,8 @@ Joined Group::join(const JoinOptions& options) {
   }
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);
-  std::shared_ptr<Group> group(new Group(joiner.arena(), joiner.memory(), std::move(waiting)));
-  group->choose_ways(options.ways);
+  const Tuning tuning = tune(options, hellos, waiting->spins());
+  std::shared_ptr<Group> group(new Group(joiner.arena(), joiner.memory(), std::move(waiting), tuning));
   return {.group = std::move(group)};
 }
 

@@ -7,8 +7,8 @@
 
 namespace shardway::shm {
 
-// Trials when the group is made decide.
-struct Ways {
+// The same on every rank of a group, from its first call to its last.
+struct Tuning {
   int64_t inline_bytes = kInlineBytes;  // inputs up to this large ride with the header
   bool shuttles = true;                 // of two ranks, each writes the other's slots (shuttle.h)
   bool swaps = false;                   // of two ranks, each fills what it has emptied (desk.h, swap.h)
