@@ -17,4 +17,5 @@
 #include "shardway/redistribute.h"
 #include "shardway/route.h"
 #include "shardway/topology.h"
+#include "shardway/tuning.h"
 #include "shardway/version.h"

@@ -18,5 +18,6 @@ void bind_plan(pybind11::module_& module);
 void bind_redistribute_list(pybind11::module_& module);
 void bind_rooted(pybind11::module_& module);
 void bind_topology(pybind11::module_& module);
+void bind_tuning(pybind11::module_& module);
 
 }  // namespace shardway::python

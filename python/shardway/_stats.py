@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from shardway import _C
+
 _lock = threading.Lock()
 _moved = 0
 _left_to_torch: Counter[str] = Counter()
@@ -15,9 +17,15 @@ def stats() -> dict[str, dict[str, object]]:
 
     `stats()["dtensor"]` tells what `use_for_dtensor` did: `moved` is how many of DTensor's redistributes ran on
     shardway, `left_to_torch` how many did not, by reason.
+
+    `stats()["tuning"]` tells how groups in shared memory move what lies in ordinary memory: `processor`, and under
+    `groups` a dict for those that were tuned alike, with `ranks`, how many `groups` there were, `shares_cache` (whether
+    all cores that the ranks may run on share their last cache), and the choices `swap` and `hand_back`, each with
+    where it comes from: a default, or SHARDWAY_TUNING (`swap_from`, `hand_back_from`).
     """
     with _lock:
-        return {"dtensor": {"moved": _moved, "left_to_torch": dict(_left_to_torch)}}
+        dtensor: dict[str, object] = {"moved": _moved, "left_to_torch": dict(_left_to_torch)}
+    return {"dtensor": dtensor, "tuning": _C.tuning_stats()}
 
 
 def count_moved() -> None:

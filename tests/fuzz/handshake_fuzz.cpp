@@ -18,6 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < sizeof(Hello)) return 0;
   const std::vector<Hello> hellos = words<Hello>(all);
   (void)refusal_of(hellos);
+  (void)mistake_of(hellos);
   std::vector<cpu_set_t> cores;
   std::vector<int64_t> quotas;
   for (size_t rank = 0; rank < hellos.size(); ++rank) {
@@ -25,8 +26,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (text_of(hellos[rank].why_not).size() > kReasonBytes) abort();
     cores.push_back(hellos[rank].cores);
     quotas.push_back(hellos[rank].quota);
+    if (*name_of(hellos[rank].processor) == '\0' || text_of(hellos[rank].pins).empty()) abort();
   }
   every_rank_has_a_core(cores, quotas);
+  share_cache(cores, hellos[0].cores_at_cache);
   (void)refusal_of(words<Verdict>(all));
   return 0;
 }

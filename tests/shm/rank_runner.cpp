@@ -110,7 +110,7 @@ std::shared_ptr<shm::Group> joined(int64_t rank, int64_t ranks, const shm::Excha
                                          .exchange = exchange,
                                          .arena = shm::Arena::create(options.arena_bytes),
                                          .timeout = options.timeout,
-                                         .ways = options.ways});
+                                         .tuning = options.tuning});
   if (!joined.group) throw std::runtime_error("no group: " + joined.why_not);
   return joined.group;
 }

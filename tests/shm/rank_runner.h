@@ -15,8 +15,8 @@ using RankBody = std::function<void(shm::Group&)>;
 struct RunOptions {
   int64_t arena_bytes = int64_t{1} << 30;
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
-  // Few bytes ride with the header, so that small inputs take the other ways. Without: the group tries them.
-  std::optional<shm::Ways> ways = shm::Ways{.inline_bytes = 8 << 10, .swaps = true, .hands_back = true};
+  // Few bytes ride with the header, so that small inputs go through rings too. Without: the default.
+  std::optional<shm::Tuning> tuning = shm::Tuning{.inline_bytes = 8 << 10, .swaps = true, .hands_back = true};
 };
 
 // Each thread has an arena and a rank of its own. Gives the first exception on.

@@ -53,8 +53,7 @@ enum class Path : uint8_t {
   none,    // nothing moves out of it
   packed,  // beside the header, row-major
   arena,   // where it lies, in the rank's arena
-  staged,  // through the rings, packed in the order of the pushes
-  address  // where it lies in the rank's private memory
+  staged   // through the rings, packed in the order of the pushes
 };
 
 struct Listed {
@@ -72,8 +71,8 @@ struct alignas(64) Header {
   uint8_t for_all;  // one box goes to every peer, through the ring for everybody
   uint8_t is_listed;
   uint32_t element_bytes;
-  int64_t base;  // of the input: an offset in the arena, an address, or nothing; of a packed one, where its
-                 // first byte would lie among the payloads if that were sent
+  int64_t base;  // of the input: an offset in the arena, or nothing; of a packed one, where its first byte
+                 // would lie among the payloads if that were sent
   int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
   int64_t note_bytes;
   int64_t note_base;  // among the payloads
@@ -119,7 +118,6 @@ class BoardPlan {
   // Of a rank's section: payloads, then rings.
   int64_t payload_bytes() const { return shm::payload_bytes(ranks_); }
   int64_t slots() const { return slots_; }
-  int64_t ring_bytes() const { return slots_ * slot_bytes_; }
   int64_t slot(int64_t ring, uint64_t number) const {
     return payload_bytes() + (ring * slots_ + static_cast<int64_t>(number) % slots_) * slot_bytes_;
   }

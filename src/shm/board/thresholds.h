@@ -61,10 +61,6 @@ inline constexpr int64_t payload_bytes(int64_t ranks) {
                     : std::max(4 * kInlineBytes, kRotationBytes / (ranks - 1) / 4096 * 4096);
 }
 
-// The least size at which a look into a peer's process is tried against staged copies, when a group is made.
-// Below 64 KiB the system call alone (2 to 3 µs) costs more than a slot.
-inline constexpr int64_t kLeastAddressBytes = 128 << 10;
-
 // A box this large that is nearly all of a reduce-scatter is reduced by all ranks, of so many at least. It
 // costs two meetings and a copy of what the others have reduced: the one that gets all of it reads as much
 // from another core with two ranks as if it worked alone. 2 ranks, 1 MiB each, all for one: 103 µs alone and

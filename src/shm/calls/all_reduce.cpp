@@ -42,7 +42,8 @@ Share share_at(int64_t bytes, int64_t rank, int64_t size) {
 
 // How large an input lies beside the header at most.
 int64_t most_beside_header(const Desk& desk) {
-  return desk.ways.shuttles ? std::min(kShuttleFromBytes, desk.ways.inline_bytes) : desk.ways.inline_bytes;
+  return desk.tuning.shuttles ? std::min(kShuttleFromBytes, desk.tuning.inline_bytes)
+                              : desk.tuning.inline_bytes;
 }
 
 [[noreturn]] void refuse(int64_t peer, const std::string& why) {
@@ -65,7 +66,7 @@ Header header_at(const Sight& sight, const AllReduce& all_reduce) {
 
 bool is_for_everybody(const Desk& desk, const AllReduce& all_reduce) {
   return desk.waiting->size() <= kRanksOfPasses ||
-         all_reduce.bytes <= std::min(kMostForEverybody, desk.ways.inline_bytes);
+         all_reduce.bytes <= std::min(kMostForEverybody, desk.tuning.inline_bytes);
 }
 
 Flat share_of(const AllReduce& all_reduce, int64_t rank, int64_t size) {
@@ -128,7 +129,7 @@ Path AllReduceCall::path_for() const {
 
 bool AllReduceCall::is_shuttled() const {
   const int64_t peer = 1 - waiting_.rank();
-  return desk_.ways.shuttles && path_ == Path::staged && paths_[static_cast<size_t>(peer)] == Path::staged;
+  return desk_.tuning.shuttles && path_ == Path::staged && paths_[static_cast<size_t>(peer)] == Path::staged;
 }
 
 void AllReduceCall::publish(std::span<const std::byte> note) {
@@ -221,7 +222,8 @@ void AllReduceCall::give_back(int64_t piece) {
   bool has_slots = false;
   for (size_t peer = 0; peer < paths_.size(); ++peer) {
     const bool is_in_slot = paths_[peer] == Path::staged;
-    if (desk_.ways.hands_back && paths_.size() == 2 && is_in_slot) hand_back(addends_[peer], bytes_in(piece));
+    if (desk_.tuning.hands_back && paths_.size() == 2 && is_in_slot)
+      hand_back(addends_[peer], bytes_in(piece));
     if (!is_in_slot) continue;
     has_slots = true;
     std::atomic<uint64_t>& taken = waiting_.own().pair(static_cast<int64_t>(peer)).taken_of_all;

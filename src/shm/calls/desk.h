@@ -5,8 +5,8 @@
 
 #include "shm/board/board.h"
 #include "shm/board/group_memory.h"
+#include "shm/board/tuning.h"
 #include "shm/board/waiting.h"
-#include "shm/board/ways.h"
 #include "shm/calls/mailbox.h"
 #include "shm/memory/arena.h"
 
@@ -17,7 +17,7 @@ struct Desk {
   std::shared_ptr<GroupMemory> memory;
   std::unique_ptr<Waiting> waiting;
   std::unique_ptr<Mailbox> mailbox;
-  Ways ways = {};
+  Tuning tuning = {};
   Payloads payloads = {};
   uint64_t swapped = 0;  // slots, in all calls (swap.h)
   uint64_t mark = 0;     // what the call under way is about (subject.h)
@@ -25,10 +25,10 @@ struct Desk {
   // Two ranks that swap put their payloads to each other's boards in every second call: so each writes the
   // lines that it read in the call before, which its own core has.
   const Board& payload_board(int64_t rank, uint64_t number) const {
-    return waiting->board(ways.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
+    return waiting->board(tuning.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
   }
   int64_t place_payload(uint64_t number, int64_t bytes) {
-    return ways.swaps ? 0 : payloads.place(waiting->own(), number, bytes);
+    return tuning.swaps ? 0 : payloads.place(waiting->own(), number, bytes);
   }
   std::byte* own_payload(uint64_t number, int64_t offset) const {
     return payload_board(waiting->rank(), number).payload(offset);

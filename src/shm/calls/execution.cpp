@@ -17,9 +17,6 @@ Source source_here(const Pull& pull) {
   return {.data = input.data + offset_bytes(pull.from, input.strides), .strides = input.strides};
 }
 
-// Whether the owner of an input must wait for its readers.
-bool reads_in_place(Path path) { return path == Path::arena || path == Path::address; }
-
 // Those of the pulls whose source is known; one's own first, for a peer that reads it takes the lines away.
 void copy_pulls(const Part& part, const Few<Source>& sources, int64_t rank) {
   size_t own = 0;
@@ -73,7 +70,7 @@ void Execution::run() {
 void Execution::finish_published(Path path) {
   path_ = path;
   hear_everybody();
-  if (desk_.ways.swaps) swap_.emplace(waiting_, desk_.swapped);
+  if (desk_.tuning.swaps) swap_.emplace(waiting_, desk_.swapped);
   open_outgoing();
   open_incoming();
   if (swap_) agree_on_slots();
@@ -145,13 +142,11 @@ void Execution::open_incoming() {
     const int64_t peer = part_.pulls[i].peer;
     std::vector<Dims> extents;
     std::vector<Place> places;
-    std::vector<uint64_t> addresses;
     for (; i < part_.pulls.size() && part_.pulls[i].peer == peer; ++i) {
       const Pull& pull = part_.pulls[i];
       if (!awaits(i)) continue;
       extents.push_back(pull.extent);
       places.push_back(place_of(part_, pull));
-      if (sources_[i].address != 0) addresses.push_back(sources_[i].address);
       if (!part_.combine || in_step_) continue;
       aside_.resize(part_.pulls.size());
       aside_[i].resize(static_cast<size_t>(volume(pull.extent) * part_.element_bytes));
@@ -160,16 +155,13 @@ void Execution::open_incoming() {
     if (extents.empty()) continue;
     const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
     incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
-                           part_.element_bytes, whole_bytes_, desk_.ways.hands_back,
-                           addresses.empty() ? swap_ : std::nullopt);
-    if (!addresses.empty()) incoming_.back().read_from(std::move(addresses));
+                           part_.element_bytes, whole_bytes_, desk_.tuning.hands_back, swap_);
   }
 }
 
 // Both ranks count alike: what one puts the other takes.
 void Execution::agree_on_slots() {
-  const bool comes = !incoming_.empty() && !incoming_.front().reads_addresses();
-  const int64_t in = comes ? incoming_.front().pieces() : 0;
+  const int64_t in = incoming_.empty() ? 0 : incoming_.front().pieces();
   const int64_t out = outgoing_.empty() ? 0 : outgoing_.front().pieces();
   if (out > 0) outgoing_.front().expect(in);
   if (in > 0 && out > 0) incoming_.front().answer_with(out, outgoing_.front().piece_bytes());
@@ -312,9 +304,9 @@ void Execution::finish() {
   bool reads_directly = false;
   for (const Pull& pull : part_.pulls)
     reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&
-                      reads_in_place(said_[static_cast<size_t>(pull.peer)].header.path);
+                      said_[static_cast<size_t>(pull.peer)].header.path == Path::arena;
   if (reads_directly) say_read(waiting_, number_);
-  if (!reads_in_place(path_)) return;
+  if (path_ != Path::arena) return;
   for (const Push& push : part_.pushes) {
     if (push.peer != waiting_.rank() && volume(push.extent) > 0) await_reader(waiting_, push.peer, number_);
   }

@@ -15,21 +15,11 @@ bool sends_anything(const Part& part, int64_t rank) {
                      [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
 }
 
-// Whether each box lies in one run, as those that read it by its address need it, and is so large or empty.
-bool has_runs(const Part& part, int64_t least_bytes) {
-  return std::all_of(part.pushes.begin(), part.pushes.end(), [&](const Push& push) {
-    const int64_t bytes = volume(push.extent) * part.element_bytes;
-    return bytes == 0 ||
-           (bytes >= least_bytes && is_packed(push.extent, part.input.strides, part.element_bytes));
-  });
-}
-
 Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
   if (!sends_anything(part, desk.waiting->rank())) return Path::none;
   if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   const int64_t bytes = volume(part.input.shape) * part.element_bytes;
-  if (const auto path = direct_path(desk, part.input.data, bytes, bytes_in_memory)) return *path;
-  return has_runs(part, desk.ways.address_from_bytes) ? Path::address : Path::staged;
+  return direct_path(desk, part.input.data, bytes, bytes_in_memory).value_or(Path::staged);
 }
 
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -44,8 +34,7 @@ int64_t payload_end(const Header& header) {
 
 int64_t base_of(Path path, const Desk& desk, const Input& input, int64_t payload) {
   if (path == Path::packed) return payload;
-  if (path == Path::arena) return desk.arena->offset_of(input.data);
-  return path == Path::address ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(input.data)) : 0;
+  return path == Path::arena ? desk.arena->offset_of(input.data) : 0;
 }
 
 // The pushes by peer, and where those to each peer begin.
@@ -67,7 +56,7 @@ std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t
                                 int64_t bytes_in_memory) {
   const bool is_shared = desk.arena->contains(data, bytes_in_memory);
   if (is_shared && bytes >= kArenaFromBytes && desk.waiting->spins()) return Path::arena;
-  if (bytes <= desk.ways.inline_bytes) return Path::packed;
+  if (bytes <= desk.tuning.inline_bytes) return Path::packed;
   return is_shared ? std::optional(Path::arena) : std::nullopt;
 }
 
@@ -164,7 +153,7 @@ Sight sight_of(const Desk& desk, uint64_t number, int64_t peer) {
 }
 
 void hand_back_payload(const Desk& desk, uint64_t number) {
-  if (!desk.ways.swaps || !desk.ways.hands_back) return;
+  if (!desk.tuning.swaps || !desk.tuning.hands_back) return;
   const Waiting& waiting = *desk.waiting;
   const int64_t peer = 1 - waiting.rank();
   const int64_t own = payload_end(waiting.own().header(number));

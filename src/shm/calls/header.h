@@ -12,7 +12,7 @@
 
 namespace shardway::shm {
 
-// How an input can be read without rings or another process's address; nothing where it cannot.
+// How an input can be read without rings; nothing where it cannot.
 std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
                                 int64_t bytes_in_memory);
 

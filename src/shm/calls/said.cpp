@@ -75,7 +75,7 @@ Said hear(const Sight& sight) {
   said.header = copied(sight.board.header(sight.number));
   const Header& header = said.header;
   if (header.number != sight.number) refuse(sight.peer, "is in another collective");
-  if (header.dims > kMaxDims || header.path > Path::address) refuse(sight.peer, "has an invalid header");
+  if (header.dims > kMaxDims || header.path > Path::staged) refuse(sight.peer, "has an invalid header");
   const Lists lists = sight.board.lists(sight.number, header.dims);
   said.shape = Dims(std::span<const int64_t>(lists.shape(), header.dims));
   said.strides = Dims(std::span<const int64_t>(lists.strides(), header.dims));
@@ -103,8 +103,6 @@ Source locate(const Sight& sight, const Said& said, const Pull& pull, int64_t in
   if (header.path == Path::staged) return {};
   const int64_t end = end_of(said, pull, begin, element_bytes);
   if (begin < 0 || end > header.span_bytes) refuse(pull.peer, "has no such box in its memory");
-  if (header.path == Path::address)
-    return {.address = static_cast<uint64_t>(header.base) + static_cast<uint64_t>(begin)};
   const std::byte* data = header.path == Path::arena ? in_arena(sight, header, begin)
                                                      : in_payloads(sight, header.base, begin, end - begin);
   if (data == nullptr) refuse(pull.peer, "has its input outside its memory");

@@ -48,9 +48,8 @@ struct Said {
 
 // Where the elements of a pull are to be read.
 struct Source {
-  const std::byte* data = nullptr;  // null: they come through a ring, or are read from the peer's process
+  const std::byte* data = nullptr;  // null: they come through a ring
   Dims strides = {};
-  uint64_t address = 0;  // in the peer's process, where they lie row by row; 0: they come through a ring
 };
 
 // Throws BadHeader when what the peer said is invalid.

@@ -1,14 +1,10 @@
 #include "shm/calls/streams.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <string>
 
 #include "shm/board/lines.h"
 #include "shm/calls/header.h"
 #include "shm/kernels/copy.h"
-#include "shm/memory/vm_read.h"
 
 namespace shardway::shm {
 namespace {
@@ -155,37 +151,14 @@ Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dim
       for_all_(for_all),
       hands_back_(hands_back),
       swap_(swap),
-      extents_(std::move(extents)),
-      cursor_(extents_, element_bytes, most_piece_bytes(waiting, swap)) {}
-
-void Incoming::read_from(std::vector<uint64_t> addresses) {
-  addresses_ = std::move(addresses);
-  fetched_.resize(static_cast<size_t>(slot_bytes(waiting_.size())));
-}
+      cursor_(std::move(extents), element_bytes, most_piece_bytes(waiting, swap)) {}
 
 bool Incoming::is_available() const {
-  if (!addresses_.empty()) return true;
   // Acquire: pairs with the release in Outgoing::put. `taken_` is written by this rank alone.
   return filled_.load(std::memory_order_acquire) > taken_.load(std::memory_order_relaxed);
 }
 
-// A piece of a box that lies in one run is one run as well.
-void Incoming::fetch(std::byte* to) const {
-  const Piece piece = cursor_.piece();
-  const Dims strides = packed_strides(extents_[cursor_.box()], element_bytes_);
-  const uint64_t address =
-      addresses_[cursor_.box()] + static_cast<uint64_t>(offset_bytes(piece.offset, strides));
-  const int error = vm_read(waiting_.peer(peer_).pid(), address, to, volume(piece.extent) * element_bytes_);
-  if (error == 0) return;
-  if (error == ESRCH) throw PeerLost(peer_, "its process ended");
-  throw BadHeader("rank " + std::to_string(peer_) + "'s memory could not be read: " + std::strerror(error));
-}
-
-const std::byte* Incoming::slot() {
-  if (!addresses_.empty()) {
-    fetch(fetched_.data());
-    return fetched_.data();
-  }
+const std::byte* Incoming::slot() const {
   if (swap_) return swap_->slot(peer_, cursor_.number());
   return waiting_.board(peer_).slot(ring_, taken_.load(std::memory_order_relaxed));
 }
@@ -193,13 +166,8 @@ const std::byte* Incoming::slot() {
 void Incoming::take() {
   const Piece piece = cursor_.piece();
   const Place& place = places_[cursor_.box()];
-  std::byte* to = at(place, piece.offset);
-  if (!addresses_.empty() && is_packed(piece.extent, place.strides, element_bytes_)) {
-    fetch(to);
-  } else {
-    copy_box(to, place.strides, slot(), packed_strides(piece.extent, element_bytes_), piece.extent,
-             element_bytes_, whole_bytes_);
-  }
+  copy_box(at(place, piece.offset), place.strides, slot(), packed_strides(piece.extent, element_bytes_),
+           piece.extent, element_bytes_, whole_bytes_);
   done();
 }
 
@@ -222,7 +190,6 @@ void Incoming::hand_back_rest() {
 }
 
 void Incoming::done() {
-  if (!addresses_.empty()) return cursor_.advance();
   if (hands_back_ && is_last_reader()) hand_back_rest();
   // Release: pairs with the acquire in Outgoing::holds_up; the slot has been read.
   taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "shm/board/swap.h"
+#include "shm/board/tuning.h"
 #include "shm/board/waiting.h"
-#include "shm/board/ways.h"
 #include "shm/calls/part.h"
 #include "shm/calls/pieces.h"
 
@@ -115,11 +115,7 @@ class Incoming {
   }
   int64_t pieces() const { return cursor_.count(); }
 
-  // Reads the boxes, which lie in runs at these addresses of the peer's process, without a ring.
-  void read_from(std::vector<uint64_t> addresses);
-
   int64_t peer() const { return peer_; }
-  bool reads_addresses() const { return !addresses_.empty(); }
   bool is_done() const { return cursor_.is_done(); }
   bool is_available() const;
 
@@ -127,7 +123,7 @@ class Incoming {
   void take();
 
   // For a reader that does more than copy: the slot and what is in it, and that it is empty now.
-  const std::byte* slot();
+  const std::byte* slot() const;
   Piece piece() const { return cursor_.piece(); }
   void done();
 
@@ -140,8 +136,6 @@ class Incoming {
   int64_t ring_;
   const std::atomic<uint64_t>& filled_;
   std::atomic<uint64_t>& taken_;
-  void fetch(std::byte* to) const;
-
   std::vector<Place> places_;
   int64_t element_bytes_;
   int64_t whole_bytes_;  // that the rank pulls in all
@@ -151,10 +145,7 @@ class Incoming {
   int64_t answers_ = 0;
   int64_t answer_bytes_ = 0;
   int64_t turns_ = 1;
-  std::vector<Dims> extents_;
   Cursor cursor_;
-  std::vector<uint64_t> addresses_ = {};  // empty: the boxes come through the ring
-  std::vector<std::byte> fetched_ = {};   // a piece that was read
 };
 
 }  // namespace shardway::shm

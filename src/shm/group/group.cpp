@@ -25,12 +25,12 @@ std::span<const std::byte> note_of(const Talk* talk) {
 }  // namespace
 
 Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
-             std::unique_ptr<Waiting> waiting, bool can_read_processes)
+             std::unique_ptr<Waiting> waiting, const Tuning& tuning)
     : desk_{.arena = std::move(arena),
             .memory = std::move(memory),
             .waiting = std::move(waiting),
             .mailbox = nullptr,
-            .ways = {.can_read_processes = can_read_processes}},
+            .tuning = tuning},
       generation_(fork_generation()) {
   desk_.mailbox = std::make_unique<Mailbox>(desk_.arena, *desk_.waiting);
 }

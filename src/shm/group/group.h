@@ -30,7 +30,7 @@ struct JoinOptions {
   std::shared_ptr<Arena> arena = nullptr;  // without: the process's own
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::chrono::milliseconds patience = std::chrono::seconds(10);  // for a peer's answer at its socket
-  std::optional<Ways> ways = std::nullopt;  // the same on every rank; without: trials tell
+  std::optional<Tuning> tuning = std::nullopt;                    // the same on every rank; without: tune.h
 };
 
 class Group;
@@ -56,7 +56,8 @@ struct Talk {
 // different subjects, all throw the same Disagreement. In a child of fork they throw WrongProcess.
 class Group {
  public:
-  // Collective. Exchanges twice, whatever happens; an exception is the exchange's own.
+  // Collective. Exchanges twice, whatever happens. Throws std::invalid_argument, on every rank, where
+  // SHARDWAY_TUNING is invalid or differs; another exception is the exchange's own.
   static Joined join(const JoinOptions& options);
 
   // Tells the others that this rank has left.
@@ -97,26 +98,12 @@ class Group {
 
  private:
   Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting,
-        bool can_read_processes);
+        const Tuning& tuning);
 
   bool run_one(const Part& part, const Subject& subject, const Talk* talk = nullptr);
   bool goes_on(uint64_t number, const Talk* talk);
   void run_shared(const Part& part, int64_t heavy, const Subject& subject);
 
-  // Takes those that were given, or finds out which are the faster ones between these cores: collective.
-  void choose_ways(const std::optional<Ways>& given);
-  struct Trial {
-    int64_t without = INT64_MAX;  // nanoseconds
-    int64_t with = INT64_MAX;
-  };
-  using Sends = std::function<bool(int64_t from, int64_t to)>;
-  Trial try_with_and_without(const Sends& sends, int64_t bytes, int64_t calls,
-                             const std::function<void(bool)>& set);
-  bool is_faster_than(int64_t time, int64_t limit);
-  void tune_swapping();
-  void tune_handing_back();
-  void tune_address();
-  std::vector<int64_t> numbers_of_all(int64_t mine);
   uint64_t next_number(const Subject& subject, const Talk* talk = nullptr);
   void check_process() const;
   template <class Body>

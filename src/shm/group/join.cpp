@@ -10,10 +10,10 @@
 #include "shm/board/group_memory.h"
 #include "shm/board/retired.h"
 #include "shm/group/group.h"
+#include "shm/group/tune.h"
 #include "shm/join/handshake.h"
 #include "shm/join/rendezvous.h"
 #include "shm/memory/process.h"
-#include "shm/memory/vm_read.h"
 
 namespace shardway::shm {
 namespace {
@@ -35,6 +35,15 @@ class Joiner {
   Hello hello() {
     Hello hello{.host = host_mark(), .pid = getpid(), .cores = allowed_cores(), .quota = core_quota()};
     try {
+      hello.processor = this_processor();
+      hello.cores_at_cache = cores_at_cache_of(hello.cores);
+      hello.pins = pins_of_environment();
+    } catch (const std::invalid_argument& error) {
+      hello.is_mistaken = 1;
+      hello.why_not = reason_of(error.what());
+      return hello;
+    }
+    try {
       sweep_retired();
       arena_ = options_.arena ? options_.arena : Arena::of_process();
       Peer::announce(arena_);
@@ -51,7 +60,6 @@ class Joiner {
       hello.arena = arena_->nonce();
       hello.doorway = doorway_->name();
       hello.secret = doorway_->secret();
-      hello.address = reinterpret_cast<uintptr_t>(arena_->base());
       hello.is_willing = 1;
     } catch (const std::exception& error) {
       hello.why_not = reason_of(error.what());
@@ -67,7 +75,6 @@ class Joiner {
         peers_.push_back(nullptr);
         if (!is_own) call(rank, hellos);
       }
-      verdict.can_read_processes = can_read(hellos) ? 1 : 0;
       board_ = fresh_board();
       verdict.board = arena_->offset_of(board_);
       verdict.is_met = 1;
@@ -141,23 +148,11 @@ class Joiner {
     if (peers_[rank] && (rank != 0 || memory_)) return;
     Handed handed = call_at(theirs.doorway, theirs.secret, options_.patience);
     if (!peers_[rank])
-      peers_[rank] = Peer::remember(
-          std::make_shared<Peer>(handed.arena, std::move(handed.process), handed.pid, theirs.arena));
+      peers_[rank] =
+          Peer::remember(std::make_shared<Peer>(handed.arena, std::move(handed.process), theirs.arena));
     if (rank != 0) return;
     if (!handed.memory) throw std::runtime_error("it hands no memory of the group out");
     memory_ = GroupMemory::open(handed.memory, theirs.memory, plan_);
-  }
-
-  // Whether the system lets this rank read every peer's memory, and the process is the right one.
-  bool can_read(const std::vector<Hello>& hellos) const {
-    for (size_t rank = 0; rank < hellos.size(); ++rank) {
-      if (peers_[rank] == nullptr) continue;
-      MemoryHead head{};
-      const int error = vm_read(peers_[rank]->pid(), hellos[rank].address,
-                                reinterpret_cast<std::byte*>(&head), sizeof(head));
-      if (error != 0 || head.nonce != hellos[rank].arena) return false;
-    }
-    return true;
   }
 
   std::byte* fresh_board() {
@@ -185,8 +180,10 @@ class Joiner {
 Joined Group::join(const JoinOptions& options) {
   Joiner joiner(options);
   const std::vector<Hello> hellos = exchanged(options, joiner.hello());
-  if (auto why_not = refusal_of(hellos)) {
+  const auto mistake = mistake_of(hellos);
+  if (auto why_not = mistake ? mistake : refusal_of(hellos)) {
     exchanged(options, Verdict{});
+    if (mistake) throw std::invalid_argument(*mistake);
     return {.why_not = *why_not};
   }
   const std::vector<Verdict> verdicts = exchanged(options, joiner.meet(hellos));
@@ -196,11 +193,8 @@ Joined Group::join(const JoinOptions& options) {
   }
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);
-  const bool can_read_processes = std::all_of(
-      verdicts.begin(), verdicts.end(), [](const Verdict& theirs) { return theirs.can_read_processes != 0; });
-  std::shared_ptr<Group> group(
-      new Group(joiner.arena(), joiner.memory(), std::move(waiting), can_read_processes));
-  group->choose_ways(options.ways);
+  const Tuning tuning = tune(options, hellos, waiting->spins());
+  std::shared_ptr<Group> group(new Group(joiner.arena(), joiner.memory(), std::move(waiting), tuning));
   return {.group = std::move(group)};
 }
 

@@ -1,120 +1,129 @@
-// What only a trial can tell: what a look into a peer's process costs, and what becomes of lines that were
-// read.
-#include <algorithm>
-#include <chrono>
-#include <utility>
-#include <vector>
+#include "shm/group/tune.h"
 
-#include "shm/group/group.h"
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "shardway/tuning.h"
+#include "shm/group/tuning_defaults.h"
+#include "shm/memory/fork_mutex.h"
+#include "shm/memory/process.h"
 
 namespace shardway::shm {
 namespace {
 
-constexpr int kTurns = 5;
+// How the groups of this process were tuned, each way once.
+class TuningRecord {
+ public:
+  static TuningRecord& instance() {
+    static auto* record = new TuningRecord;  // never destroyed: groups may be made until the end of main
+    return *record;
+  }
 
-template <class Call>
-int64_t time_of(Call&& call) {
-  const auto start = std::chrono::steady_clock::now();
-  call();
-  return (std::chrono::steady_clock::now() - start).count();
-}
+  void add(const TunedGroups& made) {
+    const std::lock_guard lock(mutex_);
+    forget_parents();
+    for (TunedGroups& seen : all_) {
+      TunedGroups alike = made;
+      alike.groups = seen.groups;
+      if (alike != seen) continue;
+      ++seen.groups;
+      return;
+    }
+    all_.push_back(made);
+  }
+
+  std::vector<TunedGroups> all() {
+    const std::lock_guard lock(mutex_);
+    forget_parents();
+    return all_;
+  }
+
+ private:
+  // What a child of fork inherits is not its own.
+  void forget_parents() {
+    if (generation_ != fork_generation()) all_.clear();
+    generation_ = fork_generation();
+  }
+
+  ForkMutex mutex_;
+  std::vector<TunedGroups> all_;
+  uint64_t generation_ = fork_generation();
+};
+
+// A choice, and where it comes from.
+struct Chosen {
+  bool is_on = false;
+  std::string from = {};
+};
+
+class Tuner {
+ public:
+  Tuner(const std::optional<Tuning>& given, const std::vector<Hello>& hellos, bool every_rank_has_a_core)
+      : given_(given),
+        pins_(hellos.front().pins),
+        processor_(hellos.front().processor),
+        every_rank_has_a_core_(every_rank_has_a_core) {
+    std::vector<cpu_set_t> cores;
+    cores.reserve(hellos.size());
+    for (const Hello& hello : hellos) cores.push_back(hello.cores);
+    shares_cache_ = share_cache(cores, hellos.front().cores_at_cache);
+  }
+
+  Tuning tuning(int64_t ranks) const {
+    const TuningDefault record = default_for(processor_, shares_cache_);
+    const Tuning given = given_.value_or(Tuning{});
+    const bool are_two = ranks == 2 && given.shuttles;
+    // Ranks that take turns on a core hand back: 4 ranks on 2 cores, 64 MiB of one of them, 17 ms in every
+    // run, and without up to 40 (decision 6).
+    const Chosen swap = are_two ? chosen(given.swaps, pins_.swap, false, record.swaps)
+                                : Chosen{.is_on = false, .from = "only two ranks swap"};
+    const Chosen hand_back = chosen(given.hands_back, pins_.hand_back, true, record.hands_back);
+    TuningRecord::instance().add({.ranks = ranks,
+                                  .processor = name_of(processor_),
+                                  .shares_cache = shares_cache_,
+                                  .swap = swap.is_on,
+                                  .swap_from = swap.from,
+                                  .hand_back = hand_back.is_on,
+                                  .hand_back_from = hand_back.from});
+    return {.inline_bytes = std::min(given.inline_bytes, kInlineBytes),
+            .shuttles = are_two,
+            .swaps = swap.is_on,
+            .hands_back = hand_back.is_on};
+  }
+
+ private:
+  Chosen chosen(bool given, int8_t pin, bool on_shared_cores, bool by_record) const {
+    if (given_) return {.is_on = given, .from = "the caller"};
+    if (pin == 0 || pin == 1) return {.is_on = pin == 1, .from = "SHARDWAY_TUNING"};
+    if (!every_rank_has_a_core_)
+      return {.is_on = on_shared_cores, .from = "default for ranks that share cores"};
+    return {.is_on = by_record,
+            .from = std::string("default for ") + name_of(processor_) +
+                    (shares_cache_ ? " with a common cache" : " without a common cache")};
+  }
+
+  const std::optional<Tuning>& given_;
+  Pins pins_;
+  Processor processor_;
+  bool every_rank_has_a_core_;
+  bool shares_cache_ = false;
+};
 
 }  // namespace
 
-void Group::choose_ways(const std::optional<Ways>& given) {
-  Ways& ways = desk_.ways;
-  const bool can_read_processes = ways.can_read_processes;
-  ways = given.value_or(Ways{});
-  ways.inline_bytes = std::min(ways.inline_bytes, kInlineBytes);
-  ways.can_read_processes = can_read_processes;
-  if (!can_read_processes) ways.address_from_bytes = INT64_MAX;
-  const bool swaps = std::exchange(ways.swaps, false);
-  ways.shuttles &= size() == 2;
-  ways.swaps = swaps && ways.shuttles;
-  if (ways.swaps) barrier();  // the next payload may lie where a peer still reads the last one of before
-  if (given || size() == 1) return;
-  if (!desk_.waiting->spins()) {  // ranks that take turns on a core: no trials
-    ways.hands_back = true;
-    return;
-  }
-  if (ways.shuttles) tune_swapping();
-  tune_handing_back();
-  if (can_read_processes) tune_address();
-}
-
-// The numbers of all ranks, by rank.
-std::vector<int64_t> Group::numbers_of_all(int64_t mine) {
-  std::vector<int64_t> all(static_cast<size_t>(size()));
-  gather_notes({.note = std::as_bytes(std::span(&mine, 1)),
-                .rows = reinterpret_cast<std::byte*>(all.data()),
-                .row_bytes = sizeof(mine)});
-  return all;
-}
-
-// A collective of `bytes` from each rank to each that `sends`, with and without a way, by turns: ranks that
-// are just starting share their cores with whatever starts beside them. At its best: other work only ever
-// adds to a time.
-Group::Trial Group::try_with_and_without(const Sends& sends, int64_t bytes, int64_t calls,
-                                         const std::function<void(bool)>& set) {
-  const auto inline_bytes = std::exchange(desk_.ways.inline_bytes, 0);
-  const std::vector<std::byte> mine(static_cast<size_t>(bytes));
-  std::vector<std::byte> theirs(static_cast<size_t>(bytes * size()));
-  Flat flat{.input = mine.data(), .input_bytes = bytes, .output = theirs.data()};
-  for (int64_t peer = 0; peer < size(); ++peer) {
-    flat.sends.push_back({.bytes = sends(rank(), peer) ? bytes : 0});
-    flat.takes.push_back({.to = peer * bytes, .bytes = sends(peer, rank()) ? bytes : 0});
-  }
-  const auto several = [&] {
-    for (int64_t call = 0; call < calls; ++call) run(flat);
-  };
-  Trial trial;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    for (const bool with : {false, true}) {
-      set(with);
-      several();
-      int64_t& best = with ? trial.with : trial.without;
-      best = std::min(best, time_of(several));
-    }
-  }
-  desk_.ways.inline_bytes = inline_bytes;
-  return trial;
-}
-
-// The same on every rank.
-bool Group::is_faster_than(int64_t time, int64_t limit) {
-  int64_t gain = 0;
-  for (const int64_t of_rank : numbers_of_all(limit - time)) gain += of_rank;
-  return gain >= 0;
-}
-
-// Two ranks that swap gain more in programs, where other work is done between two calls, than in a trial.
-void Group::tune_swapping() {
-  const auto to_the_other = [](int64_t from, int64_t to) { return from != to; };
-  const Trial trial = try_with_and_without(to_the_other, slot_bytes(size()), slots_of(size()),
-                                           [this](bool with) { desk_.ways.swaps = with; });
-  desk_.ways.swaps &= is_faster_than(trial.with, trial.without * 5 / 4);
-}
-
-// Around the rings, one way.
-void Group::tune_handing_back() {
-  const auto to_the_next = [this](int64_t from, int64_t to) {
-    return to == (from + 1) % size() && (size() > 2 || from == 0);
-  };
-  const Trial trial = try_with_and_without(to_the_next, slot_bytes(size()), slots_of(size()),
-                                           [this](bool with) { desk_.ways.hands_back = with; });
-  desk_.ways.hands_back &= is_faster_than(trial.with, trial.without);
-}
-
-// From the least size on at which it is faster by a tenth.
-void Group::tune_address() {
-  const auto to_all = [](int64_t, int64_t) { return true; };
-  const int64_t ring_bytes = desk_.waiting->own().plan().ring_bytes();
-  for (const int64_t bytes : {std::min(kLeastAddressBytes, ring_bytes), ring_bytes}) {
-    const Trial trial = try_with_and_without(
-        to_all, bytes, 1, [&](bool with) { desk_.ways.address_from_bytes = with ? bytes : INT64_MAX; });
-    if (is_faster_than(trial.with, trial.without * 9 / 10)) return;
-  }
-  desk_.ways.address_from_bytes = INT64_MAX;
+Tuning tune(const JoinOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core) {
+  if (options.size == 1) return {.shuttles = false};
+  return Tuner(options.tuning, hellos, every_rank_has_a_core).tuning(options.size);
 }
 
 }  // namespace shardway::shm
+
+namespace shardway {
+
+TuningStats tuning_stats() {
+  return {.processor = shm::name_of(shm::this_processor()), .groups = shm::TuningRecord::instance().all()};
+}
+
+}  // namespace shardway

@@ -89,10 +89,15 @@ Split split(const Whole& whole, int64_t color, int64_t key) {
   const auto exchange = [&](std::span<const std::byte> mine) {
     return blocks_of(result.members, whole.exchange(mine), mine.size());
   };
-  Joined joined = Group::join({.rank = own - result.members.begin(),
-                               .size = static_cast<int64_t>(result.members.size()),
-                               .exchange = exchange,
-                               .timeout = whole.timeout});
+  Joined joined;
+  try {
+    joined = Group::join({.rank = own - result.members.begin(),
+                          .size = static_cast<int64_t>(result.members.size()),
+                          .exchange = exchange,
+                          .timeout = whole.timeout});
+  } catch (const std::invalid_argument& mistake) {  // of one color: the others are to hear of it
+    joined.why_not = mistake.what();
+  }
   const std::vector<Reason> reasons =
       exchanged(whole, reason_of(joined.why_not));  // empty where there is none
   for (size_t rank = 0; rank < reasons.size(); ++rank) {

@@ -13,12 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "shm/join/pins.h"
 #include "shm/memory/memory_file.h"
 #include "shm/memory/process.h"
+#include "shm/memory/processor.h"
 
 namespace shardway::shm {
 
-inline constexpr uint64_t kHandshakeVersion = 3;
+inline constexpr uint64_t kHandshakeVersion = 4;
 inline constexpr size_t kReasonBytes = 320;
 using Reason = std::array<char, kReasonBytes>;
 
@@ -27,14 +29,17 @@ struct Hello {
   uint64_t version = kHandshakeVersion;
   uint64_t is_willing = 0;
   Nonce arena = {};
-  uint64_t address = 0;  // of the arena, in the rank's own process
   uint64_t doorway = 0;
   Nonce secret = {};
   Nonce memory = {};  // the group's; rank 0's word counts
   HostMark host = {};
   int64_t pid = 0;
   cpu_set_t cores = {};
+  cpu_set_t cores_at_cache = {};  // those that share the last cache of its first; rank 0's word counts
   int64_t quota = -1;
+  Processor processor = Processor::unknown;  // rank 0's word counts
+  Pins pins = {};
+  uint8_t is_mistaken = 0;  // its user made a mistake, which why_not tells: no rank goes on
   Reason why_not = {};
 };
 
@@ -42,7 +47,6 @@ struct Hello {
 struct Verdict {
   uint64_t is_met = 0;
   int64_t board = 0;  // its offset in the arena
-  uint64_t can_read_processes = 0;
   Reason why_not = {};
 };
 
@@ -62,6 +66,9 @@ std::string text_of(const Reason& reason);
 
 // A rank as messages name it: its number and its process.
 std::string name_of(size_t rank, const Hello& hello);
+
+// The users' mistake, for which every rank throws, or nothing: SHARDWAY_TUNING is invalid or differs.
+std::optional<std::string> mistake_of(const std::vector<Hello>& hellos);
 
 // Why these ranks have no group, or nothing.
 std::optional<std::string> refusal_of(const std::vector<Hello>& hellos);

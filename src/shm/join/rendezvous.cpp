@@ -158,11 +158,11 @@ bool Doorway::is_done_with(Visitor& visitor) {
 
 Handed call_at(uint64_t name, const Nonce& secret, std::chrono::milliseconds patience) {
   const File connection = connect_to(socket_name(name), patience);
-  const ucred peer = checked_peer(connection);
+  checked_peer(connection);
   if (send(connection.get(), secret.data(), sizeof(secret), MSG_NOSIGNAL) != sizeof(secret))
     raise_error("the socket takes no greeting");
   std::vector<File> files = receive_files(connection);
-  Handed handed{.arena = std::move(files[0]), .process = std::move(files[1]), .memory = {}, .pid = peer.pid};
+  Handed handed{.arena = std::move(files[0]), .process = std::move(files[1]), .memory = {}};
   if (files.size() > 2) handed.memory = std::move(files[2]);
   return handed;
 }

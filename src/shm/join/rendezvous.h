@@ -18,7 +18,6 @@ struct Handed {
   File arena;
   File process;  // readable once the rank's process has ended
   File memory;   // the group's; from rank 0 alone
-  pid_t pid = 0;
 };
 
 // Hands this rank's files to whoever has the same user and knows the secret, while it lives. Anybody can see

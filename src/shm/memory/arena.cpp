@@ -1,7 +1,6 @@
 #include "shm/memory/arena.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -46,7 +45,6 @@ std::shared_ptr<Arena> Arena::create(int64_t limit_bytes) {
     set_size(file, size);
     try {
       Mapping mapping(file, size, Mapping::Access::write);
-      madvise(mapping.data(), static_cast<size_t>(size), MADV_HUGEPAGE);  // a hint: else pages are small
       seal(file, Writers::those_there_are);
       return std::shared_ptr<Arena>(new Arena(std::move(file), std::move(mapping)));
     } catch (const std::system_error& error) {  // an address space limit may leave less

@@ -1,7 +1,5 @@
 #include "shm/memory/peer.h"
 
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
 
@@ -62,9 +60,8 @@ class Known {
 
 }  // namespace
 
-Peer::Peer(const File& arena, File process, pid_t pid, const Nonce& expected)
+Peer::Peer(const File& arena, File process, const Nonce& expected)
     : process_(std::move(process)),
-      pid_(pid),
       nonce_(expected),
       mapping_(map_of_peer(arena, Mapping::Access::read, expected)),
       base_(mapping_.data()),
@@ -72,7 +69,6 @@ Peer::Peer(const File& arena, File process, pid_t pid, const Nonce& expected)
 
 Peer::Peer(std::shared_ptr<Arena> arena)
     : process_(handle_of_process()),
-      pid_(getpid()),
       nonce_(arena->nonce()),
       arena_(std::move(arena)),
       base_(arena_->base()),

@@ -1,8 +1,6 @@
 // A peer's arena and process, as this rank sees them.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,7 +18,7 @@ class Peer {
   explicit Peer(std::shared_ptr<Arena> arena);
 
   // As map_of_peer does it.
-  Peer(const File& arena, File process, pid_t pid, const Nonce& expected);
+  Peer(const File& arena, File process, const Nonce& expected);
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
@@ -38,11 +36,9 @@ class Peer {
   bool holds(int64_t offset, int64_t bytes) const { return lies_within(size_, offset, bytes); }
 
   const File& process() const { return process_; }  // readable once the process has ended
-  pid_t pid() const { return pid_; }                // in this process's namespace; 0: not visible from here
 
  private:
   File process_;
-  pid_t pid_;
   Nonce nonce_;
   std::shared_ptr<Arena> arena_ = nullptr;  // of this process; null: another's, mapped here
   Mapping mapping_ = {};

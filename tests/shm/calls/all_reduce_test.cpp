@@ -86,16 +86,17 @@ void check_in_group(shm::Group& group, int64_t count, bool in_place) {
 
 // There and back through the slots, or there alone; and ranks as threads, whose accesses can be watched.
 TEST_P(AllReduces, EveryWayGivesTheSame) {
-  for (const shm::Ways& ways :
-       {shm::Ways{}, shm::Ways{.inline_bytes = 0}, shm::Ways{.shuttles = false},
-        shm::Ways{.inline_bytes = 0, .shuttles = false}, shm::Ways{.shuttles = false, .hands_back = true}}) {
+  for (const shm::Tuning& tuning :
+       {shm::Tuning{}, shm::Tuning{.inline_bytes = 0}, shm::Tuning{.shuttles = false},
+        shm::Tuning{.inline_bytes = 0, .shuttles = false},
+        shm::Tuning{.shuttles = false, .hands_back = true}}) {
     const auto body = [](shm::Group& group) {
       for (const int64_t count : kCounts) {
         for (const bool in_place : {false, true}) check_in_group(group, count, in_place);
       }
     };
-    EXPECT_NO_THROW(run_threads(GetParam(), body, {.ways = ways}));
-    EXPECT_EQ(run_processes(GetParam(), body, {.ways = ways}), Endings(static_cast<size_t>(GetParam())));
+    EXPECT_NO_THROW(run_threads(GetParam(), body, {.tuning = tuning}));
+    EXPECT_EQ(run_processes(GetParam(), body, {.tuning = tuning}), Endings(static_cast<size_t>(GetParam())));
   }
 }
 

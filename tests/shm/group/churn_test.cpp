@@ -187,16 +187,16 @@ class Churn {
   void make() {
     static const std::vector<Ints> members = {{0, 1}, {0, 2}, {0, 1, 2}, {1, 2}, {2, 0}};
     Living made{.members = dice_.any_of(members)};
-    const shm::Ways ways{.inline_bytes = dice_.one_in(2) ? 8 << 10 : shm::kInlineBytes,
-                         .swaps = dice_.one_in(2),
-                         .hands_back = !dice_.one_in(4)};
+    const shm::Tuning tuning{.inline_bytes = dice_.one_in(2) ? 8 << 10 : shm::kInlineBytes,
+                             .swaps = dice_.one_in(2),
+                             .hands_back = !dice_.one_in(4)};
     if (const auto place = place_in(made.members)) {
       const shm::Joined joined = shm::Group::join({.rank = *place,
                                                    .size = static_cast<int64_t>(made.members.size()),
                                                    .exchange = among_(made.members),
                                                    .arena = arena_,
                                                    .timeout = std::chrono::seconds(30),
-                                                   .ways = ways});
+                                                   .tuning = tuning});
       if (!joined.group) throw std::runtime_error("no group: " + joined.why_not);
       made.group = joined.group;
     }

@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <fstream>
 #include <thread>
 
 #include "rank_runner.h"
 #include "scenario.h"
+#include "shm/join/handshake.h"
 #include "shm/memory/errors.h"
 
 namespace shardway::testing {
@@ -202,7 +204,7 @@ TEST(ShmGroups, RanksThatCannotMeetHaveNoGroupAndSayWhy) {
     int round = 0;
     const shm::Exchange garbled = [&](std::span<const std::byte> mine) {
       std::vector<std::byte> all = exchange(mine);
-      if (++round == 1) all[mine.size() + 40] ^= std::byte(1);  // the name of its doorway
+      if (++round == 1) all[mine.size() + offsetof(shm::Hello, doorway)] ^= std::byte(1);
       return all;
     };
     const auto joined = shm::Group::join(

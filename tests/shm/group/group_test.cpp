@@ -124,17 +124,18 @@ TEST_P(ShmGroup, ManyMovesOfOnePairKeepTheirOrder) {
 
 // Every way of moving what lies in private memory gives the same.
 TEST_P(ShmGroup, EveryWayGivesTheSame) {
-  for (const shm::Ways& ways : {shm::Ways{}, shm::Ways{.inline_bytes = 0}, shm::Ways{.address_from_bytes = 0},
-                                shm::Ways{.inline_bytes = 0, .hands_back = true}, shm::Ways{.swaps = true},
-                                shm::Ways{.inline_bytes = 0, .swaps = true, .hands_back = true}}) {
+  for (const shm::Tuning& tuning :
+       {shm::Tuning{}, shm::Tuning{.inline_bytes = 0}, shm::Tuning{.inline_bytes = 0, .hands_back = true},
+        shm::Tuning{.swaps = true}, shm::Tuning{.inline_bytes = 0, .swaps = true, .hands_back = true}}) {
     for (Scenario scenario :
          {gather({0}, 0, ragged(GetParam(), 20'000)), gather({60, 0}, 1, ragged(GetParam(), 100)),
           reduce_scatter({0}, 0, ragged(GetParam(), 20'000)), all_to_all(GetParam(), 40, 501)}) {
       for (int64_t shift = 0; shift < 2; ++shift) {
         if (shift > 0) scenario.where = mixed(GetParam(), shift);
         const auto body = [&](shm::Group& group) { run_scenario(group, scenario, 2); };
-        EXPECT_NO_THROW(run_threads(GetParam(), body, {.ways = ways}));
-        EXPECT_EQ(run_processes(GetParam(), body, {.ways = ways}), Endings(static_cast<size_t>(GetParam())));
+        EXPECT_NO_THROW(run_threads(GetParam(), body, {.tuning = tuning}));
+        EXPECT_EQ(run_processes(GetParam(), body, {.tuning = tuning}),
+                  Endings(static_cast<size_t>(GetParam())));
       }
     }
   }
@@ -162,10 +163,10 @@ TEST_P(ShmGroup, CallsOfAllKindsFollowEachOther) {
   EXPECT_EQ(run_processes(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
 }
 
-TEST_P(ShmGroup, TheWaysThatTrialsChooseWork) {
+TEST_P(ShmGroup, TheDefaultTuningWorks) {
   const Scenario scenario = gather({0}, 0, ragged(GetParam(), 70'000));
   const auto body = [&](shm::Group& group) { run_scenario(group, scenario, 2); };
-  EXPECT_EQ(run_processes(GetParam(), body, {.ways = std::nullopt}),
+  EXPECT_EQ(run_processes(GetParam(), body, {.tuning = std::nullopt}),
             Endings(static_cast<size_t>(GetParam())));
 }
 

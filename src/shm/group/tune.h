@@ -1,0 +1,15 @@
+// How a group is tuned: by what SHARDWAY_TUNING pins, else by the default of the processor.
+#pragma once
+
+#include <vector>
+
+#include "shm/group/group.h"
+#include "shm/join/handshake.h"
+
+namespace shardway::shm {
+
+// The tuning of a group whose ranks said this, the same on every rank. What the options give counts before
+// all else. tuning_stats() shows it.
+Tuning tune(const JoinOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core);
+
+}  // namespace shardway::shm
