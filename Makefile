@@ -75,6 +75,7 @@ fuzz:  ## a minute of any bytes for the parsers of the program, of files and of 
 
 lint:  ## check format, types, names and common mistakes
 	@scripts/setup lint
+	@echo "== rooms, names and folders" && scripts/check-tree
 	@echo "== clang-format" && clang-format-16 --dry-run -Werror $(CPP_FILES)
 	@echo "== ruff" && $(PYTHON) -m ruff check --quiet . && $(PYTHON) -m ruff format --check --quiet .
 	@echo "== mypy" && $(PYTHON) -m mypy

@@ -17,8 +17,8 @@
 namespace shardway::bench {
 namespace {
 
-std::shared_ptr<shm::Group> joined(Meeting& meeting) {
-  shm::Joined found = shm::Group::join(
+std::shared_ptr<shm::SharedGroup> joined(Meeting& meeting) {
+  shm::JoinedGroup found = shm::SharedGroup::join(
       {.rank = meeting.rank(), .size = meeting.ranks(), .exchange = [&](std::span<const std::byte> mine) {
          return meeting.exchange(mine);
        }});
@@ -74,7 +74,7 @@ class Tensors final : public Contender {
     }
   }
 
-  std::shared_ptr<shm::Group> shm_;
+  std::shared_ptr<shm::SharedGroup> shm_;
   Group group_;
   std::unordered_map<float*, at::Tensor> tensors_;
 };

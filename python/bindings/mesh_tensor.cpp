@@ -64,15 +64,15 @@ py::object shape_of(const BoundTensor& self) {
   return py::module_::import("torch").attr("Size")(tuple_of(self.tensor.layout().shape()));
 }
 
-struct Target {
+struct GivenTarget {
   std::optional<Layout> layout = std::nullopt;
   RedistributeOptions options = {};
 };
 
-Target read_request(const Layout& from, const py::handle& placements, const py::handle& mesh,
-                    const py::handle& topology, const py::handle& max_bytes, const py::handle& plan,
-                    const py::handle& grad_placements) {
-  Target target;
+GivenTarget read_request(const Layout& from, const py::handle& placements, const py::handle& mesh,
+                         const py::handle& topology, const py::handle& max_bytes, const py::handle& plan,
+                         const py::handle& grad_placements) {
+  GivenTarget target;
   RedistributeOptions& options = target.options;
   if (!plan.is_none()) {
     if (!py::isinstance<Plan>(plan)) throw BadArgument("plan=" + text_of(plan) + " is no Plan");
@@ -104,7 +104,7 @@ Target read_request(const Layout& from, const py::handle& placements, const py::
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
                            const py::object& topology, const py::object& max_bytes, const py::object& plan,
                            const py::object& grad_placements, const py::object& async_op) {
-  Target target;
+  GivenTarget target;
   bool is_async = false;
   const std::string problem = problem_reading([&] {
     target = read_request(self.tensor.layout(), placements, mesh, topology, max_bytes, plan, grad_placements);

@@ -15,16 +15,16 @@
 namespace shardway::python {
 namespace {
 
-using Tensors = std::vector<MeshTensor>;
+using GivenTensors = std::vector<MeshTensor>;
 
 struct BoundListHandle {
-  Async<Tensors> call;
+  Async<GivenTensors> call;
   py::object group;
 };
 
 // What the caller gave, as far as it could be read.
 struct Read {
-  Tensors tensors = {};
+  GivenTensors tensors = {};
   std::vector<Layout> targets = {};
   RedistributeListOptions options = {};
 };
@@ -40,7 +40,7 @@ void read_targets(const py::sequence& placements, const py::handle& mesh, Read& 
   }
 }
 
-py::list list_of(Tensors tensors, const py::object& group) {
+py::list list_of(GivenTensors tensors, const py::object& group) {
   py::list result(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i)
     result[i] = py::cast(BoundTensor{.tensor = std::move(tensors[i]), .group = group});
@@ -48,8 +48,8 @@ py::list list_of(Tensors tensors, const py::object& group) {
 }
 
 // Tensors of one group, which is looked at once, as is a layout that several have one after the other.
-Tensors tensors_of(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
-  Tensors tensors;
+GivenTensors tensors_of(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
+  GivenTensors tensors;
   tensors.reserve(locals.size());
   for (size_t i = 0; i < locals.size(); ++i) {
     const py::object local = locals[i];
@@ -65,7 +65,7 @@ Tensors tensors_of(const py::sequence& locals, const py::sequence& layouts, cons
 }
 
 // The same; where a local does not fit its layout the others are told.
-Tensors tensors_or_refusal(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
+GivenTensors tensors_or_refusal(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
   try {
     return tensors_of(locals, layouts, group);
   } catch (const c10::ValueError& error) {
@@ -89,7 +89,7 @@ py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts
 }
 
 // A list whose placements are as many as its tensors.
-Read read_list(Tensors tensors, const py::sequence& placements, const py::object& mesh,
+Read read_list(GivenTensors tensors, const py::sequence& placements, const py::object& mesh,
                const py::object& topology, const py::object& max_bytes) {
   Read read{.tensors = std::move(tensors)};
   const std::string problem = problem_reading([&] {
@@ -101,7 +101,7 @@ Read read_list(Tensors tensors, const py::sequence& placements, const py::object
   return read;
 }
 
-Tensors run_list(const Read& read) {
+GivenTensors run_list(const Read& read) {
   const py::gil_scoped_release release;
   return redistribute(read.tensors, read.targets, read.options);
 }
@@ -112,7 +112,7 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
                                 const py::object& mesh, const py::object& topology,
                                 const py::object& max_bytes) {
   const Group members = read_any_group(group, "redistribute").group;
-  const Tensors results = run_list(
+  const GivenTensors results = run_list(
       read_list(tensors_or_refusal(locals, layouts, members), placements, mesh, topology, max_bytes));
   py::list parts(results.size());
   py::list targets(results.size());
@@ -128,7 +128,7 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
 py::object redistribute_list_of(const py::sequence& tensors, const py::sequence& placements,
                                 const py::object& mesh, const py::object& topology,
                                 const py::object& max_bytes, const py::object& async_op) {
-  Tensors given;
+  GivenTensors given;
   for (const py::handle& tensor : tensors) given.push_back(tensor.cast<const BoundTensor&>().tensor);
   const auto& first = py::object(tensors[0]).cast<const BoundTensor&>();
   bool is_async = false;
@@ -151,7 +151,7 @@ void bind_redistribute_list(py::module_& module) {
   py::class_<BoundListHandle> handle(module, "MeshTensorListHandle", "A call under way.");
   handle.attr("__module__") = "shardway";
   handle.def("wait", [](const BoundListHandle& self) {
-    Tensors results = [&] {
+    GivenTensors results = [&] {
       const py::gil_scoped_release release;
       return self.call.wait();
     }();

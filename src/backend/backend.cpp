@@ -18,7 +18,8 @@ namespace {
 // A call's own timeout; after it that of the group counts again.
 class TimeoutForNow {
  public:
-  TimeoutForNow(shm::Group& group, std::chrono::milliseconds timeout, const c10d::Backend::Options& options)
+  TimeoutForNow(shm::SharedGroup& group, std::chrono::milliseconds timeout,
+                const c10d::Backend::Options& options)
       : group_(group), options_(options) {
     group_.set_timeout(timeout);
   }
@@ -27,13 +28,13 @@ class TimeoutForNow {
   TimeoutForNow& operator=(const TimeoutForNow&) = delete;
 
  private:
-  shm::Group& group_;
+  shm::SharedGroup& group_;
   const c10d::Backend::Options& options_;
 };
 
 // A peer that writes what cannot be is no peer: the others are told.
 template <class Body>
-void ended_if_bad(shm::Group& group, Body&& body) {
+void ended_if_bad(shm::SharedGroup& group, Body&& body) {
   try {
     body();
   } catch (const shm::BadHeader&) {
@@ -104,7 +105,7 @@ WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tenso
               rank = rank_, call = std::move(call)] {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     identity->explain([&] {
-      used->in_turn([&](shm::Group& group) {
+      used->in_turn([&](shm::SharedGroup& group) {
         const TimeoutForNow for_now(group, timeout, *options);
         Collectives collectives(group, *table);
         const auto made = [&] { ended_if_bad(group, [&] { call(collectives); }); };
@@ -193,7 +194,7 @@ void Backend::abort() {
 void Backend::shutdown() {
   const auto used = shm_engine();
   if (!used) return;
-  if (!used->group().is_lost()) used->in_turn([](shm::Group& group) { group.leave(); });
+  if (!used->group().is_lost()) used->in_turn([](shm::SharedGroup& group) { group.leave(); });
   const std::lock_guard lock(mutex_);
   engine_.reset();
 }

@@ -18,7 +18,7 @@ using Tensors = std::vector<at::Tensor>;
 // One rank's calls, one at a time.
 class Collectives {
  public:
-  Collectives(shm::Group& group, Table& table) : group_(group), table_(table) {}
+  Collectives(shm::SharedGroup& group, Table& table) : group_(group), table_(table) {}
 
   void barrier();
   void all_reduce(const at::Tensor& t, const c10d::ReduceOp& op);
@@ -41,7 +41,7 @@ class Collectives {
   int64_t size() const { return group_.size(); }
   void check_root(int64_t root) const;
 
-  shm::Group& group_;
+  shm::SharedGroup& group_;
   Table& table_;
 };
 

@@ -26,7 +26,7 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& output) {
 }
 
 // The whole of x to every rank.
-Exchange to_all(const at::Tensor& x, int64_t size) {
+BytesExchange to_all(const at::Tensor& x, int64_t size) {
   return {.input = bytes_of(x),
           .sends = std::vector(static_cast<size_t>(size), Span{.begin = 0, .bytes = bytes_in(x)})};
 }
@@ -59,17 +59,17 @@ void Collectives::check_root(int64_t root) const {
 }
 
 void Collectives::barrier() {
-  table_.run(group_, Call::barrier, [] { return Prepared{}; });
+  table_.run(group_, CallKind::barrier, [] { return Prepared{}; });
 }
 
 void Collectives::broadcast(const at::Tensor& t, int64_t root) {
   at::Tensor x;
   std::optional<Output> to;
-  table_.run(group_, Call::broadcast, [&] {
+  table_.run(group_, CallKind::broadcast, [&] {
     check_root(root);
     check_tensor(t);
     const Counts count{.each = t.numel()};
-    Exchange exchange{.sends = nothing_for(size())};
+    BytesExchange exchange{.sends = nothing_for(size())};
     if (rank() == root) {
       x = packed(t);
       exchange = to_all(x, size());
@@ -87,12 +87,12 @@ void Collectives::broadcast(const at::Tensor& t, int64_t root) {
 void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
   at::Tensor x;
   std::optional<Outputs> to;
-  table_.run(group_, Call::all_gather, [&] {
+  table_.run(group_, CallKind::all_gather, [&] {
     check_tensor(input);
     check_list(outputs, size(), input.scalar_type());
     x = packed(input);
     to.emplace(outputs);
-    Exchange exchange = to_all(x, size());
+    BytesExchange exchange = to_all(x, size());
     exchange.to = to->target();
     return Prepared{
         {.dtype = input.scalar_type(), .sends = {.each = input.numel()}, .takes = counts_of(outputs)},
@@ -105,7 +105,7 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
   at::Tensor x;
   std::optional<Output> to;
   const Counts count{.each = input.defined() ? input.numel() : 0};
-  table_.run(group_, Call::all_gather, [&] {
+  table_.run(group_, CallKind::all_gather, [&] {
     check_tensor(input);
     check_tensor(output);
     check_dtypes(input, output);
@@ -114,7 +114,7 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
                       input.numel() * size());
     x = packed(input);
     to.emplace(output);
-    Exchange exchange = to_all(x, size());
+    BytesExchange exchange = to_all(x, size());
     exchange.to = {.base = to->data(), .parts = spans_of(count, size(), static_cast<int64_t>(x.itemsize()))};
     return Prepared{{.dtype = input.scalar_type(), .sends = count, .takes = count},
                     flat_of(exchange, rank())};
@@ -125,15 +125,15 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
 void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int64_t root) {
   at::Tensor x;
   std::optional<Outputs> to;
-  table_.run(group_, Call::gather, [&] {
+  table_.run(group_, CallKind::gather, [&] {
     check_root(root);
     check_tensor(input);
     x = packed(input);
     const Counts count{.each = input.numel()};
     Terms terms{.dtype = input.scalar_type(), .root = root, .sends = count, .takes = count};
-    Exchange exchange{.input = bytes_of(x),
-                      .sends = one_for(root, size(), bytes_in(x)),
-                      .to = {.parts = nothing_for(size())}};
+    BytesExchange exchange{.input = bytes_of(x),
+                           .sends = one_for(root, size(), bytes_in(x)),
+                           .to = {.parts = nothing_for(size())}};
     if (rank() == root) {
       check_list(outputs, size(), input.scalar_type());
       to.emplace(outputs);
@@ -150,14 +150,14 @@ void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int64_
 void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int64_t root) {
   at::Tensor x;
   std::optional<Output> to;
-  table_.run(group_, Call::scatter, [&] {
+  table_.run(group_, CallKind::scatter, [&] {
     check_root(root);
     check_tensor(output);
     to.emplace(output);
     const Counts count{.each = output.numel()};
     Terms terms{.dtype = output.scalar_type(), .root = root, .sends = count, .takes = count};
-    Exchange exchange{.sends = nothing_for(size()),
-                      .to = {.base = to->data(), .parts = one_for(root, size(), bytes_in(output))}};
+    BytesExchange exchange{.sends = nothing_for(size()),
+                           .to = {.base = to->data(), .parts = one_for(root, size(), bytes_in(output))}};
     if (rank() == root) {
       check_list(inputs, size(), output.scalar_type());
       x = joined(inputs);
@@ -175,7 +175,7 @@ void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int64
 void Collectives::all_to_all(const Tensors& outputs, const Tensors& inputs) {
   at::Tensor x;
   std::optional<Outputs> to;
-  table_.run(group_, Call::all_to_all, [&] {
+  table_.run(group_, CallKind::all_to_all, [&] {
     TORCH_CHECK_VALUE(!inputs.empty(), "the list of inputs is empty");
     check_tensor(inputs.front());
     check_list(inputs, size(), inputs.front().scalar_type());
@@ -183,9 +183,9 @@ void Collectives::all_to_all(const Tensors& outputs, const Tensors& inputs) {
     x = joined(inputs);
     to.emplace(outputs);
     Terms terms{.dtype = x.scalar_type(), .sends = counts_of(inputs), .takes = counts_of(outputs)};
-    const Exchange exchange{.input = bytes_of(x),
-                            .sends = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize())),
-                            .to = to->target()};
+    const BytesExchange exchange{.input = bytes_of(x),
+                                 .sends = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize())),
+                                 .to = to->target()};
     return Prepared{std::move(terms), flat_of(exchange, rank())};
   });
   to->finish();
@@ -196,7 +196,7 @@ void Collectives::all_to_all_single(const at::Tensor& output, const at::Tensor& 
                                     const std::vector<int64_t>& input_splits) {
   at::Tensor x;
   std::optional<Output> to;
-  table_.run(group_, Call::all_to_all, [&] {
+  table_.run(group_, CallKind::all_to_all, [&] {
     check_tensor(input);
     check_tensor(output);
     check_dtypes(input, output);
@@ -206,7 +206,7 @@ void Collectives::all_to_all_single(const at::Tensor& output, const at::Tensor& 
                 .sends = split_counts("the input", input, input_splits, size()),
                 .takes = split_counts("the output", output, output_splits, size())};
     const auto element_bytes = static_cast<int64_t>(x.itemsize());
-    const Exchange exchange{
+    const BytesExchange exchange{
         .input = bytes_of(x),
         .sends = spans_of(terms.sends, size(), element_bytes),
         .to = {.base = to->data(), .parts = spans_of(terms.takes, size(), element_bytes)}};

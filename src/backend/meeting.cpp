@@ -15,7 +15,7 @@ namespace shardway::backend {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr const char* kCall = "shardway/call";
 constexpr const char* kNobodyCalls = "-";
@@ -30,14 +30,14 @@ std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), t
 // others. What earlier attempts left behind has other numbers.
 //
 //   shardway/call = 7;  shardway/7/here/1 = 4, shardway/7/here/2 = 9;  shardway/7/met = "7 4 9"
-class Meeting {
+class StoreMeeting {
  public:
-  Meeting(c10d::Store& store, int64_t rank, int64_t size, std::chrono::milliseconds timeout)
+  StoreMeeting(c10d::Store& store, int64_t rank, int64_t size, std::chrono::milliseconds timeout)
       : store_(store),
         rank_(rank),
         size_(size),
         timeout_(timeout),
-        deadline_(Clock::now() + timeout),
+        deadline_(SteadyClock::now() + timeout),
         number_(std::to_string(shm::random_nonce()[0])) {}
 
   void begin() {
@@ -107,9 +107,9 @@ class Meeting {
       store_.set(here(rank_), bytes_of(number_));
     }
     for (auto pause = 1ms;; pause = std::min(2 * pause, 100ms)) {
-      const bool has_met = is_called && is_there(prefix_ + "met", Clock::now() + kLookEvery);
+      const bool has_met = is_called && is_there(prefix_ + "met", SteadyClock::now() + kLookEvery);
       if (has_met && is_in(text_at(prefix_ + "met"))) return true;
-      if (Clock::now() > deadline_) check_in_time(missing_rank());
+      if (SteadyClock::now() > deadline_) check_in_time(missing_rank());
       if (text_at(kCall) != call) return false;
       if (has_met || !is_called) std::this_thread::sleep_for(pause);
     }
@@ -137,7 +137,7 @@ class Meeting {
   }
 
   void check_in_time(int64_t missing) const {
-    TORCH_CHECK_WITH(DistBackendError, Clock::now() < deadline_, "shardway: rank ", missing,
+    TORCH_CHECK_WITH(DistBackendError, SteadyClock::now() < deadline_, "shardway: rank ", missing,
                      " did not come within the group's timeout of ", timeout_.count(), " ms (rank ", rank_,
                      ")");
   }
@@ -147,14 +147,14 @@ class Meeting {
   }
 
   // Waits until then, or until this rank's time is over. The store's own timeout is that of the world.
-  bool is_there(const std::string& key, Clock::time_point until) {
+  bool is_there(const std::string& key, SteadyClock::time_point until) {
     until = std::min(until, deadline_);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());
     try {
       store_.wait({key}, std::max(left, 1ms));
       return true;
     } catch (const c10::Error&) {
-      if (Clock::now() < until) throw;
+      if (SteadyClock::now() < until) throw;
       return false;
     }
   }
@@ -163,19 +163,20 @@ class Meeting {
   int64_t rank_;
   int64_t size_;
   std::chrono::milliseconds timeout_;
-  Clock::time_point deadline_;
+  SteadyClock::time_point deadline_;
   std::string number_;
   std::string prefix_ = {};  // of the call that counts; empty before there is one
   int64_t rounds_ = 0;
 };
 
-std::shared_ptr<shm::Group> join(Meeting& meeting, int64_t rank, int64_t size,
-                                 std::chrono::milliseconds timeout) {
+std::shared_ptr<shm::SharedGroup> join(StoreMeeting& meeting, int64_t rank, int64_t size,
+                                       std::chrono::milliseconds timeout) {
   meeting.begin();
-  shm::Joined joined = shm::Group::join({.rank = rank,
-                                         .size = size,
-                                         .exchange = [&](auto mine) { return meeting.exchange(mine); },
-                                         .timeout = timeout});
+  shm::JoinedGroup joined =
+      shm::SharedGroup::join({.rank = rank,
+                              .size = size,
+                              .exchange = [&](auto mine) { return meeting.exchange(mine); },
+                              .timeout = timeout});
   TORCH_CHECK_WITH(DistBackendError, joined.group != nullptr, "shardway: the ranks share no memory, ",
                    joined.why_not,
                    ": use init_process_group(\"gloo\"), on which shardway's own calls work on any hosts");
@@ -188,10 +189,10 @@ std::shared_ptr<shm::Group> join(Meeting& meeting, int64_t rank, int64_t size,
 
 }  // namespace
 
-std::shared_ptr<shm::Group> meet(c10d::Store& store, int64_t rank, int64_t size,
-                                 std::chrono::milliseconds timeout) {
-  Meeting meeting(store, rank, size, timeout);
-  std::shared_ptr<shm::Group> group;
+std::shared_ptr<shm::SharedGroup> meet(c10d::Store& store, int64_t rank, int64_t size,
+                                       std::chrono::milliseconds timeout) {
+  StoreMeeting meeting(store, rank, size, timeout);
+  std::shared_ptr<shm::SharedGroup> group;
   try {
     translated(
         rank, [&] { group = join(meeting, rank, size, timeout); }, "shardway");

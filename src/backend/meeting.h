@@ -11,7 +11,7 @@
 namespace shardway::backend {
 
 // Collective. Throws c10::DistBackendError, on every rank, where the ranks do not share a host.
-std::shared_ptr<shm::Group> meet(c10d::Store& store, int64_t rank, int64_t size,
-                                 std::chrono::milliseconds timeout);
+std::shared_ptr<shm::SharedGroup> meet(c10d::Store& store, int64_t rank, int64_t size,
+                                       std::chrono::milliseconds timeout);
 
 }  // namespace shardway::backend

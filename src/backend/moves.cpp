@@ -11,7 +11,7 @@ shm::Flat flat_of(std::span<const std::byte> input, const std::vector<Span>& sen
 
 }  // namespace
 
-shm::Flat flat_of(const Exchange& exchange, int64_t rank) {
+shm::Flat flat_of(const BytesExchange& exchange, int64_t rank) {
   shm::Flat flat = flat_of(exchange.input, exchange.sends);
   flat.output = exchange.to.base;
   for (size_t from = 0; from < exchange.to.parts.size(); ++from) {
@@ -23,7 +23,7 @@ shm::Flat flat_of(const Exchange& exchange, int64_t rank) {
   return flat;
 }
 
-shm::Flat flat_of(const Reduction& reduction, int64_t rank) {
+shm::Flat flat_of(const PartsReduction& reduction, int64_t rank) {
   const Span& own = reduction.parts[static_cast<size_t>(rank)];
   shm::Flat flat = flat_of(reduction.input, reduction.parts);
   flat.element_bytes = shm::bytes_of(reduction.how.element);

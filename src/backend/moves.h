@@ -12,22 +12,22 @@
 namespace shardway::backend {
 
 // One rank's side of an exchange: what it sends to each rank and where it puts what comes. Both by rank.
-struct Exchange {
+struct BytesExchange {
   std::span<const std::byte> input = {};
   std::vector<Span> sends = {};
   Target to = {};
 };
 
-shm::Flat flat_of(const Exchange& exchange, int64_t rank);
+shm::Flat flat_of(const BytesExchange& exchange, int64_t rank);
 
 // The combination of all ranks' inputs, part r of it at rank r. `output` may be this rank's own part.
-struct Reduction {
+struct PartsReduction {
   std::span<const std::byte> input = {};
   std::vector<Span> parts = {};
   std::byte* output = nullptr;
   shm::Combine how = {};
 };
 
-shm::Flat flat_of(const Reduction& reduction, int64_t rank);
+shm::Flat flat_of(const PartsReduction& reduction, int64_t rank);
 
 }  // namespace shardway::backend

@@ -12,9 +12,9 @@ constexpr uint64_t kMagic = 0x7368617264776179;  // no other room's note begins 
 constexpr int64_t kListed = -1;
 
 // Behind it: the counts that are listed, the problem, and from the next multiple of 64 on the input.
-struct Head {
+struct NoteHead {
   uint64_t magic = kMagic;
-  Call call = Call::barrier;
+  CallKind call = CallKind::barrier;
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t has_input = 0;
@@ -29,9 +29,9 @@ struct Head {
 constexpr int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Takes what is written one behind the other.
-class Reader {
+class NoteReader {
  public:
-  Reader(std::span<const std::byte> bytes, int64_t begin) : bytes_(bytes), next_(begin) {}
+  NoteReader(std::span<const std::byte> bytes, int64_t begin) : bytes_(bytes), next_(begin) {}
 
   std::span<const std::byte> take(int64_t bytes, int64_t limit, const char* what) {
     const auto left = static_cast<int64_t>(bytes_.size()) - next_;
@@ -53,7 +53,7 @@ void check_count(int64_t count) {
   if (count < 0 || count > kMostElements) throw BadNote("it counts " + std::to_string(count) + " elements");
 }
 
-void read_counts(Reader& reader, int64_t said, int64_t ranks, Counts& counts) {
+void read_counts(NoteReader& reader, int64_t said, int64_t ranks, Counts& counts) {
   counts.each = 0;
   counts.by_rank.clear();
   if (said != kListed) {
@@ -70,7 +70,7 @@ void read_counts(Reader& reader, int64_t said, int64_t ranks, Counts& counts) {
 
 }  // namespace
 
-const char* name_of(Call call) {
+const char* name_of(CallKind call) {
   constexpr std::array kNames = {
       "all_reduce", "broadcast",      "reduce",     "all_gather",        "gather",
       "scatter",    "reduce_scatter", "all_to_all", "sparse_all_reduce", "barrier"};
@@ -78,15 +78,15 @@ const char* name_of(Call call) {
 }
 
 int64_t write_note(const Note& note, std::span<std::byte> to) {
-  Head head{.call = note.call,
-            .dtype = note.dtype,
-            .op = note.op,
-            .root = note.root,
-            .factor = note.factor,
-            .sends = note.sends.by_rank.empty() ? note.sends.each : kListed,
-            .takes = note.takes.by_rank.empty() ? note.takes.each : kListed,
-            .problem_bytes = std::min(kMostProblemBytes, static_cast<int64_t>(note.problem.size()))};
-  std::byte* next = to.data() + sizeof(Head);
+  NoteHead head{.call = note.call,
+                .dtype = note.dtype,
+                .op = note.op,
+                .root = note.root,
+                .factor = note.factor,
+                .sends = note.sends.by_rank.empty() ? note.sends.each : kListed,
+                .takes = note.takes.by_rank.empty() ? note.takes.each : kListed,
+                .problem_bytes = std::min(kMostProblemBytes, static_cast<int64_t>(note.problem.size()))};
+  std::byte* next = to.data() + sizeof(NoteHead);
   for (const Counts* counts : {&note.sends, &note.takes}) {
     const size_t bytes = counts->by_rank.size() * sizeof(int64_t);
     if (bytes > 0) std::memcpy(next, counts->by_rank.data(), bytes);
@@ -102,23 +102,23 @@ int64_t write_note(const Note& note, std::span<std::byte> to) {
     head.input_bytes = input_bytes;
     if (input_bytes > 0) std::memcpy(to.data() + input_at, note.input.data(), note.input.size());
   }
-  std::memcpy(to.data(), &head, sizeof(Head));
+  std::memcpy(to.data(), &head, sizeof(NoteHead));
   return head.input_bytes > 0 ? input_at + head.input_bytes : end;
 }
 
 bool read_note(std::span<const std::byte> bytes, int64_t ranks, Note& note) {
-  Head head;
-  if (bytes.size() < sizeof(Head)) return false;
-  std::memcpy(&head, bytes.data(), sizeof(Head));
+  NoteHead head;
+  if (bytes.size() < sizeof(NoteHead)) return false;
+  std::memcpy(&head, bytes.data(), sizeof(NoteHead));
   if (head.magic != kMagic) return false;
-  if (head.call > Call::barrier || head.has_input > 1) throw BadNote("it names no call");
+  if (head.call > CallKind::barrier || head.has_input > 1) throw BadNote("it names no call");
   note.call = head.call;
   note.dtype = head.dtype;
   note.op = head.op;
   note.root = head.root;
   note.factor = head.factor;
   note.has_input = head.has_input == 1;
-  Reader reader(bytes, sizeof(Head));
+  NoteReader reader(bytes, sizeof(NoteHead));
   read_counts(reader, head.sends, ranks, note.sends);
   read_counts(reader, head.takes, ranks, note.takes);
   const auto problem = reader.take(head.problem_bytes, kMostProblemBytes, "text");

@@ -11,7 +11,7 @@
 
 namespace shardway::backend {
 
-enum class Call : uint8_t {
+enum class CallKind : uint8_t {
   all_reduce,
   broadcast,
   reduce,
@@ -24,7 +24,7 @@ enum class Call : uint8_t {
   barrier
 };
 
-const char* name_of(Call call);
+const char* name_of(CallKind call);
 
 // Elements from or to each rank.
 struct Counts {
@@ -35,7 +35,7 @@ struct Counts {
 };
 
 struct Note {
-  Call call = Call::barrier;
+  CallKind call = CallKind::barrier;
   uint8_t dtype = 0;  // torch's numbers, not checked here
   uint8_t op = 0;
   int32_t root = -1;

@@ -55,20 +55,20 @@ struct Brought {
 
 // `bring` checks the input and gives it.
 template <class Bring>
-void scatter_reduced(shm::Group& group, Table& table, const at::Tensor& output, const ReduceOp& op,
+void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& output, const ReduceOp& op,
                      Bring&& bring) {
   at::Tensor x;
   std::optional<Output> to;
-  table.run(group, Call::reduce_scatter, [&] {
+  table.run(group, CallKind::reduce_scatter, [&] {
     check_tensor(output);
     Brought brought = bring();
     x = brought.x;
     Terms terms{
         .dtype = output.scalar_type(), .sends = std::move(brought.counts), .takes = everywhere(output)};
     to.emplace(output);
-    Reduction reduction{.input = bytes_of(x),
-                        .parts = spans_of(terms.sends, group.size(), static_cast<int64_t>(x.itemsize())),
-                        .output = to->data()};
+    PartsReduction reduction{.input = bytes_of(x),
+                             .parts = spans_of(terms.sends, group.size(), static_cast<int64_t>(x.itemsize())),
+                             .output = to->data()};
     reduction.how = combine_of(op, output.scalar_type(), group.size(), terms);
     return Prepared{std::move(terms), flat_of(reduction, group.rank())};
   });
@@ -94,7 +94,7 @@ shm::Combine combine_of(const ReduceOp& op, at::ScalarType dtype, int64_t size, 
 
 void Collectives::all_reduce(const at::Tensor& t, const ReduceOp& op) {
   at::Tensor x;
-  table_.run(group_, Call::all_reduce, [&] {
+  table_.run(group_, CallKind::all_reduce, [&] {
     check_tensor(t);
     Terms terms{.dtype = t.scalar_type(), .sends = everywhere(t), .takes = everywhere(t)};
     const shm::Combine how = combine_of(op, t.scalar_type(), size(), terms);
@@ -128,13 +128,13 @@ void Collectives::all_reduce_together(const Tensors& list, const ReduceOp& op) {
 
 void Collectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) {
   at::Tensor x;
-  table_.run(group_, Call::reduce, [&] {
+  table_.run(group_, CallKind::reduce, [&] {
     check_root(root);
     check_tensor(t);
     Terms terms{.dtype = t.scalar_type(), .root = root, .sends = everywhere(t), .takes = everywhere(t)};
     x = packed(t);
     const auto bytes = static_cast<int64_t>(x.nbytes());
-    Reduction reduction{.input = bytes_of(x)};
+    PartsReduction reduction{.input = bytes_of(x)};
     reduction.how = combine_of(op, t.scalar_type(), size(), terms);
     for (int64_t to = 0; to < size(); ++to)
       reduction.parts.push_back({.begin = to > root ? bytes : 0, .bytes = to == root ? bytes : 0});

@@ -57,7 +57,7 @@ void check_forms(const std::vector<Form>& forms) {
 void Collectives::sparse_all_reduce(const at::Tensor& t, const c10d::ReduceOp& op) {
   at::Tensor x;
   Form mine;
-  const Heard heard = table_.run(group_, Call::sparse_all_reduce, [&] {
+  const Heard heard = table_.run(group_, CallKind::sparse_all_reduce, [&] {
     TORCH_CHECK_VALUE(t.is_sparse() && t.is_cpu(), "a tensor is ", t.layout(), " on ", t.device(),
                       ", but COO tensors of the CPU are added up");
     TORCH_CHECK_VALUE(op.op_ == c10d::ReduceOp::SUM, "sparse tensors can only be added up");

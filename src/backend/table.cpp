@@ -15,13 +15,14 @@ namespace {
 constexpr int64_t kRowBytes = shm::kNoteBytes;
 constexpr uint64_t kNotes = shm::mark_of("torch.distributed");
 
-bool has_root(Call call) {
-  return call == Call::broadcast || call == Call::reduce || call == Call::gather || call == Call::scatter;
+bool has_root(CallKind call) {
+  return call == CallKind::broadcast || call == CallKind::reduce || call == CallKind::gather ||
+         call == CallKind::scatter;
 }
 
 // All ranks have a tensor of one size.
-bool is_of_one_size(Call call) {
-  return call == Call::all_reduce || call == Call::broadcast || call == Call::reduce;
+bool is_of_one_size(CallKind call) {
+  return call == CallKind::all_reduce || call == CallKind::broadcast || call == CallKind::reduce;
 }
 
 const char* name_of_op(uint8_t op) {
@@ -35,7 +36,7 @@ std::string dtype_name(uint8_t dtype) {
 }
 
 template <class A, class B>
-[[noreturn]] void disagree(Call call, const char* what, const A& first, const B& other, int64_t rank) {
+[[noreturn]] void disagree(CallKind call, const char* what, const A& first, const B& other, int64_t rank) {
   TORCH_CHECK_VALUE(false, name_of(call), ": ranks disagree on ", what, ": ", first, " on rank 0, ", other,
                     " on rank ", rank);
 }
@@ -50,7 +51,7 @@ const std::byte* Heard::words(int64_t rank, int64_t bytes) const {
   return note(rank).input.data();
 }
 
-void Heard::check(Call call) const {
+void Heard::check(CallKind call) const {
   for (int64_t rank = 0; rank < size(); ++rank) {
     TORCH_CHECK_VALUE(note(rank).problem.empty(), name_of(note(rank).call), ": ", note(rank).problem,
                       " (rank ", rank, ")");
@@ -59,7 +60,7 @@ void Heard::check(Call call) const {
   check_counts(call);
 }
 
-void Heard::check_terms(Call call, int64_t rank) const {
+void Heard::check_terms(CallKind call, int64_t rank) const {
   const Note& first = note(0);
   const Note& other = note(rank);
   if (other.call != first.call) disagree(call, "the call", name_of(first.call), name_of(other.call), rank);
@@ -78,7 +79,7 @@ bool Heard::are_counts_alike() const {
   });
 }
 
-void Heard::check_counts(Call call) const {
+void Heard::check_counts(CallKind call) const {
   if (are_counts_alike()) return;
   if (is_of_one_size(call)) {
     for (int64_t rank = 1; rank < size(); ++rank) {
@@ -90,12 +91,12 @@ void Heard::check_counts(Call call) const {
   const int64_t root = note(0).root;
   for (int64_t from = 0; from < size(); ++from) {
     for (int64_t to = 0; to < size(); ++to) {
-      if (!has_root(call) || (call == Call::gather ? to : from) == root) check_pair(call, from, to);
+      if (!has_root(call) || (call == CallKind::gather ? to : from) == root) check_pair(call, from, to);
     }
   }
 }
 
-void Heard::check_pair(Call call, int64_t from, int64_t to) const {
+void Heard::check_pair(CallKind call, int64_t from, int64_t to) const {
   TORCH_CHECK_VALUE(sends(from, to) == takes(to, from), name_of(call), ": rank ", from, " sends ",
                     sends(from, to), " elements to rank ", to, ", which expects ", takes(to, from));
 }
@@ -117,14 +118,14 @@ void Table::read(int64_t rank) {
   }
 }
 
-bool Table::move(shm::Group& group, const Prepared& prepared, const shm::Subject& subject,
+bool Table::move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
                  const shm::Talk& talk) {
   if (const auto* flat = std::get_if<shm::Flat>(&prepared.moves)) return group.run(*flat, subject, &talk);
   if (const auto* all = std::get_if<shm::AllReduce>(&prepared.moves)) return group.run(*all, subject, &talk);
   return group.run(shm::Part{}, subject, &talk);
 }
 
-Heard Table::run(shm::Group& group, Call call, const std::function<Prepared()>& prepare) {
+Heard Table::run(shm::SharedGroup& group, CallKind call, const std::function<Prepared()>& prepare) {
   Prepared prepared;
   std::string problem;
   try {

@@ -34,7 +34,7 @@ class Heard {
   explicit Heard(std::span<const Note> notes) : notes_(notes) {}
 
   // Throws the same c10::ValueError on every rank when one has a problem or when two disagree.
-  void check(Call call) const;
+  void check(CallKind call) const;
 
   int64_t sends(int64_t from, int64_t to) const { return note(from).sends.of(to); }
   int64_t takes(int64_t at, int64_t from) const { return note(at).takes.of(from); }
@@ -45,10 +45,10 @@ class Heard {
  private:
   int64_t size() const { return static_cast<int64_t>(notes_.size()); }
   const Note& note(int64_t rank) const { return notes_[static_cast<size_t>(rank)]; }
-  void check_terms(Call call, int64_t rank) const;
-  void check_counts(Call call) const;
+  void check_terms(CallKind call, int64_t rank) const;
+  void check_counts(CallKind call) const;
   bool are_counts_alike() const;
-  void check_pair(Call call, int64_t from, int64_t to) const;
+  void check_pair(CallKind call, int64_t from, int64_t to) const;
 
   std::span<const Note> notes_;
 };
@@ -66,10 +66,11 @@ class Table {
 
   // Collective: agrees, and makes the moves in the same meeting. What `prepare` throws is told to all ranks,
   // and thrown on all of them. Throws shm::BadHeader for a note that cannot be.
-  Heard run(shm::Group& group, Call call, const std::function<Prepared()>& prepare);
+  Heard run(shm::SharedGroup& group, CallKind call, const std::function<Prepared()>& prepare);
 
  private:
-  bool move(shm::Group& group, const Prepared& prepared, const shm::Subject& subject, const shm::Talk& talk);
+  bool move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
+            const shm::Talk& talk);
   void read(int64_t rank);
 
   int64_t size_;

@@ -32,7 +32,7 @@ bool splits_own(Collective collective) {
          collective == Collective::reduce_scatter_v;
 }
 
-const char* why_no_tensor(const Header& header, const Kinds& kinds) {
+const char* why_no_tensor(const BlockHeader& header, const Kinds& kinds) {
   const int64_t element_bytes = kinds.bytes_of_dtype(header.dtype);
   if (element_bytes <= 0) return "there is no such dtype";
   if (header.device < 0 || header.device >= kinds.devices) return "there is no such device";
@@ -50,7 +50,7 @@ const char* why_no_tensor(const Header& header, const Kinds& kinds) {
 }
 
 const char* why_no_sizes(const BlockView& block, int64_t ranks) {
-  const Header& header = block.header();
+  const BlockHeader& header = block.header();
   const auto collective = static_cast<Collective>(header.collective);
   const int64_t total = header.has_sizes != 0 ? total_of(block.sizes(), ranks) : 0;
   if (total < 0) return "its sizes cannot be";
@@ -67,7 +67,7 @@ const char* why_no_block(uint8_t* data, int64_t bytes, int64_t ranks, Slot slot,
   const int64_t room = bytes - line_bytes(ranks);
   if (room < 0 || block.header().magic != kMagic)
     return "it made another call, or runs another version of shardway";
-  const Header& header = block.header();
+  const BlockHeader& header = block.header();
   if (header.collective >= kCollectives || header.backward_of > kCollectives)
     return "there is no such collective";
   if (header.slot_bytes < -1 || header.slot_bytes > room) return "it says that it is longer than it is";

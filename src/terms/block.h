@@ -19,7 +19,7 @@ inline constexpr int64_t kProblemBytes = 1024;
 
 // The fixed part of a block. It is followed by two lists of one int64 per rank (sizes, recv_sizes) and by
 // the slot, which holds the payload or the text of the problem.
-struct Header {
+struct BlockHeader {
   uint32_t magic = kMagic;
   uint8_t collective = 0;
   uint8_t has_problem = 0;
@@ -43,18 +43,18 @@ struct Header {
   int64_t dim_without_tensor = 0;  // as given, on a rank that brings no tensor
   std::array<int64_t, kMaxDims> shape = {};
 };
-static_assert(sizeof(Header) % 16 == 0);
+static_assert(sizeof(BlockHeader) % 16 == 0);
 
 // A block without what is in its slot.
-constexpr int64_t line_bytes(int64_t ranks) { return int64_t{sizeof(Header)} + 16 * ranks; }
+constexpr int64_t line_bytes(int64_t ranks) { return int64_t{sizeof(BlockHeader)} + 16 * ranks; }
 
 // A view of a block, which has been read or is being written. Aligned as a Header is.
 class BlockView {
  public:
   BlockView(uint8_t* data, int64_t ranks) : data_(data), ranks_(ranks) {}
 
-  Header& header() const { return *reinterpret_cast<Header*>(data_); }
-  int64_t* sizes() const { return reinterpret_cast<int64_t*>(data_ + sizeof(Header)); }
+  BlockHeader& header() const { return *reinterpret_cast<BlockHeader*>(data_); }
+  int64_t* sizes() const { return reinterpret_cast<int64_t*>(data_ + sizeof(BlockHeader)); }
   int64_t* recv_sizes() const { return sizes() + ranks_; }
   uint8_t* slot() const { return reinterpret_cast<uint8_t*>(recv_sizes() + ranks_); }
 

@@ -73,8 +73,8 @@ class Reader {
   int64_t left_;
 };
 
-ListedTensor read_tensor(Reader& reader, Collective collective, int64_t ranks, const Kinds& kinds) {
-  ListedTensor tensor;
+TensorRecord read_tensor(Reader& reader, Collective collective, int64_t ranks, const Kinds& kinds) {
+  TensorRecord tensor;
   tensor.dtype = reader.number();
   const int64_t element_bytes = kinds.bytes_of_dtype(tensor.dtype);
   require(element_bytes > 0, "there is no such dtype");
@@ -97,7 +97,7 @@ ListedTensor read_tensor(Reader& reader, Collective collective, int64_t ranks, c
 
 }  // namespace
 
-std::vector<std::byte> written(const Listing& listing) {
+std::vector<std::byte> written(const ListRecord& listing) {
   Writer writer;
   writer.number(kMagic);
   writer.number(0);
@@ -107,7 +107,7 @@ std::vector<std::byte> written(const Listing& listing) {
   writer.list({listing.problem.begin(), listing.problem.end()});
   const bool counts = listing.problem.empty();
   writer.number(counts ? static_cast<int64_t>(listing.tensors.size()) : 0);
-  for (const ListedTensor& tensor : listing.tensors) {
+  for (const TensorRecord& tensor : listing.tensors) {
     if (!counts) break;
     writer.number(tensor.dtype);
     writer.number(tensor.requires_grad ? 1 : 0);
@@ -127,11 +127,11 @@ int64_t listing_bytes(std::span<const std::byte> start, int64_t bytes) {
   return taken;
 }
 
-Listing read_listing(std::span<const std::byte> bytes, int64_t ranks, const Kinds& kinds) {
+ListRecord read_listing(std::span<const std::byte> bytes, int64_t ranks, const Kinds& kinds) {
   const auto given = static_cast<int64_t>(bytes.size());
   require(listing_bytes(bytes, given) == given, "it is shorter than what came");
   Reader reader(bytes.subspan(kListingStart));
-  Listing listing;
+  ListRecord listing;
   listing.collective = static_cast<Collective>(reader.choice(kCollectives, "there is no such collective"));
   const bool is_known =
       listing.collective == Collective::all_gather_v || listing.collective == Collective::reduce_scatter_v;

@@ -15,24 +15,24 @@
 
 namespace shardway::wire {
 
-struct ListedTensor {
+struct TensorRecord {
   int64_t dtype = 0;
   bool requires_grad = false;
   int64_t dim = 0;                  // counted from the front
   std::vector<int64_t> shape = {};  // on this rank
   std::vector<int64_t> sizes = {};  // every rank's along dim; empty where they were not given
 
-  bool operator==(const ListedTensor&) const = default;
+  bool operator==(const TensorRecord&) const = default;
 };
 
-struct Listing {
+struct ListRecord {
   Collective collective = Collective::all_gather_v;
   int64_t op = 0;
   int64_t grad = 0;
-  std::vector<ListedTensor> tensors = {};
+  std::vector<TensorRecord> tensors = {};
   std::string problem = {};  // why the arguments cannot be; then the tensors do not count
 
-  bool operator==(const Listing&) const = default;
+  bool operator==(const ListRecord&) const = default;
 };
 
 // Bytes that are no listing.
@@ -48,7 +48,7 @@ constexpr int64_t aligned(int64_t bytes) {
 }
 
 // Of aligned length.
-std::vector<std::byte> written(const Listing& listing);
+std::vector<std::byte> written(const ListRecord& listing);
 
 // The beginning of a listing, which says how long it is.
 inline constexpr int64_t kListingStart = 2 * sizeof(int64_t);
@@ -57,6 +57,6 @@ inline constexpr int64_t kListingStart = 2 * sizeof(int64_t);
 int64_t listing_bytes(std::span<const std::byte> start, int64_t bytes);
 
 // The listing that takes all of these bytes, of one of so many ranks. Throws NoListing.
-Listing read_listing(std::span<const std::byte> bytes, int64_t ranks, const Kinds& kinds);
+ListRecord read_listing(std::span<const std::byte> bytes, int64_t ranks, const Kinds& kinds);
 
 }  // namespace shardway::wire

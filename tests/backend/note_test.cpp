@@ -36,7 +36,7 @@ std::vector<std::byte> counting_up(size_t count) {
 }
 
 Note with_input(const std::vector<std::byte>& input) {
-  return {.call = Call::all_to_all,
+  return {.call = CallKind::all_to_all,
           .dtype = 6,
           .sends = {.by_rank = {1, 2, 3}},
           .takes = {.by_rank = {4, 5, 6}},
@@ -65,7 +65,7 @@ TEST(Note, ComesBackAsItWasWritten) {
   const auto bytes = bytes_of(with_input(input));
   Note note;
   ASSERT_TRUE(read_note(bytes, kRanks, note));
-  EXPECT_EQ(note.call, Call::all_to_all);
+  EXPECT_EQ(note.call, CallKind::all_to_all);
   EXPECT_EQ(note.dtype, 6);
   EXPECT_EQ(note.sends.by_rank, (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(note.takes.of(2), 6);
@@ -77,7 +77,7 @@ TEST(Note, ComesBackAsItWasWritten) {
 TEST(Note, KeepsNothingOfTheNoteThatWasReadBefore) {
   Note note;
   read_note(bytes_of(with_input(counting_up(100))), kRanks, note);
-  const auto bytes = bytes_of({.call = Call::reduce, .sends = {.each = 7}, .problem = "it is broken"});
+  const auto bytes = bytes_of({.call = CallKind::reduce, .sends = {.each = 7}, .problem = "it is broken"});
   ASSERT_TRUE(read_note(bytes, kRanks, note));
   EXPECT_EQ(note.sends.of(1), 7);
   EXPECT_EQ(note.takes.of(1), 0);

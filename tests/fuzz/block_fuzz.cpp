@@ -22,7 +22,7 @@ void read_all(const uint8_t* data, int64_t bytes) {
 
 // As the collectives use it.
 void use(const BlockView& block, int64_t ranks) {
-  const Header& header = block.header();
+  const BlockHeader& header = block.header();
   if (header.slot_bytes > 0) read_all(block.slot(), header.slot_bytes);
   if (header.has_problem != 0 || header.has_tensor == 0) return;
   if (header.ndim > kMaxDims || header.shape[header.dim] < 0) std::abort();

@@ -30,9 +30,9 @@ void look_at(const std::byte* data, int64_t bytes) {
   for (int64_t i = 0; i < bytes; ++i) seen = seen + std::to_integer<unsigned>(data[i]);
 }
 
-void look_at(const Source& source, const Dims& extent, int64_t element_bytes) {
+void look_at(const Source& source, const FixedDims& extent, int64_t element_bytes) {
   if (source.data == nullptr || volume(extent) == 0) return;
-  Dims at = Dims::zeros(extent.size());
+  FixedDims at = FixedDims::zeros(extent.size());
   for (;;) {
     look_at(source.data + offset_bytes(at, source.strides), element_bytes);
     size_t d = 0;
@@ -60,7 +60,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The question that this rank has, then what the peer says.
   const int64_t element_bytes = int64_t{1} << bytes.take_below(5);
   const auto dims = static_cast<size_t>(bytes.take_below(5));
-  Pull pull{.peer = 1, .from = Dims::zeros(dims), .to = Dims::zeros(dims), .extent = Dims::zeros(dims)};
+  Pull pull{.peer = 1,
+            .from = FixedDims::zeros(dims),
+            .to = FixedDims::zeros(dims),
+            .extent = FixedDims::zeros(dims)};
   for (size_t d = 0; d < dims; ++d) {
     pull.from[d] = bytes.take_below(2) == 0 ? kUnknown : bytes.take_below(100);
     pull.extent[d] = bytes.take_below(6);

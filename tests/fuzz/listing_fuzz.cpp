@@ -22,12 +22,13 @@ void read_bytes(const uint8_t* data, size_t size) {
     const auto given = static_cast<int64_t>(bytes.size());
     const int64_t taken =
         listing_bytes(std::span(bytes).first(std::min<size_t>(bytes.size(), kListingStart)), given);
-    const Listing listing = read_listing(std::span(bytes).first(static_cast<size_t>(taken)), ranks, kKinds);
-    const Listing kept = listing.problem.empty() ? listing
-                                                 : Listing{.collective = listing.collective,
-                                                           .op = listing.op,
-                                                           .grad = listing.grad,
-                                                           .problem = listing.problem};
+    const ListRecord listing =
+        read_listing(std::span(bytes).first(static_cast<size_t>(taken)), ranks, kKinds);
+    const ListRecord kept = listing.problem.empty() ? listing
+                                                    : ListRecord{.collective = listing.collective,
+                                                                 .op = listing.op,
+                                                                 .grad = listing.grad,
+                                                                 .problem = listing.problem};
     if (!(read_listing(written(listing), ranks, kKinds) == kept)) std::abort();
   } catch (const NoListing&) {  // refused with a sentence
   }

@@ -42,7 +42,7 @@ void read_forged(Taker taker) {
   const int64_t ranks = 1 + taker.take<uint8_t>() % 8;
   const std::string problem(taker.take<uint8_t>(), 'p');
   const std::vector<std::byte> input(taker.take<uint16_t>() % 512);
-  Note honest{.call = static_cast<Call>(taker.take<uint8_t>() % 10), .problem = problem};
+  Note honest{.call = static_cast<CallKind>(taker.take<uint8_t>() % 10), .problem = problem};
   const auto lists = taker.take<uint8_t>();
   if (lists & 1) honest.sends.by_rank.assign(static_cast<size_t>(ranks), 3);
   if (lists & 2) honest.takes.by_rank.assign(static_cast<size_t>(ranks), 4);

@@ -103,14 +103,14 @@ class Table {
   std::byte* data_ = nullptr;
 };
 
-std::shared_ptr<shm::Group> joined(int64_t rank, int64_t ranks, const shm::Exchange& exchange,
-                                   const RunOptions& options) {
-  shm::Joined joined = shm::Group::join({.rank = rank,
-                                         .size = ranks,
-                                         .exchange = exchange,
-                                         .arena = shm::Arena::create(options.arena_bytes),
-                                         .timeout = options.timeout,
-                                         .tuning = options.tuning});
+std::shared_ptr<shm::SharedGroup> joined(int64_t rank, int64_t ranks, const shm::Exchange& exchange,
+                                         const RunOptions& options) {
+  shm::JoinedGroup joined = shm::SharedGroup::join({.rank = rank,
+                                                    .size = ranks,
+                                                    .exchange = exchange,
+                                                    .arena = shm::Arena::create(options.arena_bytes),
+                                                    .timeout = options.timeout,
+                                                    .tuning = options.tuning});
   if (!joined.group) throw std::runtime_error("no group: " + joined.why_not);
   return joined.group;
 }

@@ -10,7 +10,7 @@
 
 namespace shardway::testing {
 
-using RankBody = std::function<void(shm::Group&)>;
+using RankBody = std::function<void(shm::SharedGroup&)>;
 
 struct RunOptions {
   int64_t arena_bytes = int64_t{1} << 30;

@@ -61,9 +61,9 @@ Values expected_of(const Scenario& scenario, int64_t rank, int time) {
   return result;
 }
 
-shm::Dims strides_of(const Shape& shape, bool is_transposed) {
-  if (!is_transposed) return shm::packed_strides(shm::Dims(shape), 4);
-  shm::Dims strides = shm::Dims::zeros(shape.size());
+shm::FixedDims strides_of(const Shape& shape, bool is_transposed) {
+  if (!is_transposed) return shm::packed_strides(shm::FixedDims(shape), 4);
+  shm::FixedDims strides = shm::FixedDims::zeros(shape.size());
   int64_t bytes = 4;
   for (size_t d = 0; d < shape.size(); ++d) {
     strides[d] = bytes;
@@ -92,12 +92,14 @@ shm::Part part_of(const Scenario& scenario, int64_t rank) {
   for (size_t i = 0; i < part.pulls.size(); ++i) {
     const shm::Pull& pull = part.pulls[i];
     if (shm::volume(pull.extent) == 0) continue;
-    auto same = std::find_if(part.landings.begin(), part.landings.end(), [&](const shm::Landing& landing) {
-      return landing.to == pull.to && landing.extent == pull.extent;
-    });
+    auto same =
+        std::find_if(part.landings.begin(), part.landings.end(), [&](const shm::PartLanding& landing) {
+          return landing.to == pull.to && landing.extent == pull.extent;
+        });
     if (same == part.landings.end())
       same = part.landings.insert(same, {.to = pull.to, .extent = pull.extent, .addends = {}});
-    same->addends.push_back({.pull = static_cast<int64_t>(i), .from = shm::Dims::zeros(pull.extent.size())});
+    same->addends.push_back(
+        {.pull = static_cast<int64_t>(i), .from = shm::FixedDims::zeros(pull.extent.size())});
   }
   return part;
 }
@@ -125,7 +127,7 @@ class Room {
   bool is_shared_ = false;
 };
 
-void lay_out(const Values& values, const Shape& shape, const shm::Dims& strides, std::byte* to) {
+void lay_out(const Values& values, const Shape& shape, const shm::FixedDims& strides, std::byte* to) {
   size_t next = 0;
   walk_rows(shape, [&](const Shape& at) {
     std::byte* row = to;
@@ -137,11 +139,11 @@ void lay_out(const Values& values, const Shape& shape, const shm::Dims& strides,
 
 }  // namespace
 
-void run_scenario(shm::Group& group, const Scenario& scenario, int times) {
+void run_scenario(shm::SharedGroup& group, const Scenario& scenario, int times) {
   const auto rank = static_cast<size_t>(group.rank());
   const Shape& shape = scenario.inputs[rank];
   shm::Part part = part_of(scenario, group.rank());
-  part.input.shape = shm::Dims(shape);
+  part.input.shape = shm::FixedDims(shape);
   part.input.strides = strides_of(shape, scenario.is_transposed);
   const Where where = scenario.where.empty() ? Where::anywhere : scenario.where[rank];
   Room room(*group.arena(), where, static_cast<size_t>(count_of(shape)));

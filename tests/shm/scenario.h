@@ -35,7 +35,7 @@ struct Scenario {
 
 // Elements are int32. Runs this rank's part `times` times, each with other values, and throws
 // std::runtime_error where an element of the output differs from the reference or an input has changed.
-void run_scenario(shm::Group& group, const Scenario& scenario, int times = 1);
+void run_scenario(shm::SharedGroup& group, const Scenario& scenario, int times = 1);
 
 Scenario gather(const Shape& shape, int64_t dim, const std::vector<int64_t>& sizes);
 Scenario reduce_scatter(const Shape& shape, int64_t dim, const std::vector<int64_t>& sizes);

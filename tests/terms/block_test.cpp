@@ -12,8 +12,8 @@
 namespace shardway::testing {
 namespace {
 
+using wire::BlockHeader;
 using wire::BlockView;
-using wire::Header;
 using wire::Slot;
 
 constexpr int64_t kRanks = 3;
@@ -25,10 +25,10 @@ constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 class Bytes {
  public:
   Bytes() : data_(static_cast<size_t>(wire::line_bytes(kRanks) + 24)) {
-    header() = Header{.dtype = 6, .ndim = 2, .slot_bytes = 24, .shape = {2, 3}};
+    header() = BlockHeader{.dtype = 6, .ndim = 2, .slot_bytes = 24, .shape = {2, 3}};
   }
 
-  Header& header() { return block().header(); }
+  BlockHeader& header() { return block().header(); }
   BlockView block() { return {data_.data(), kRanks}; }
   void cut(size_t bytes) { data_.resize(bytes); }
 
@@ -56,7 +56,8 @@ TEST(Block, OneThatIsRightIsTaken) {
 
 TEST(Block, BytesOfAnotherCallAreNone) {
   EXPECT_NE(refusal_of([](Bytes& b) { b.header().magic = 7; }), "");
-  for (size_t length : {size_t{0}, size_t{1}, sizeof(Header) - 1, sizeof(Header), sizeof(Header) + 47})
+  for (size_t length :
+       {size_t{0}, size_t{1}, sizeof(BlockHeader) - 1, sizeof(BlockHeader), sizeof(BlockHeader) + 47})
     EXPECT_NE(refusal_of([&](Bytes& b) { b.cut(length); }), "") << length;
 }
 
@@ -125,7 +126,7 @@ TEST(Block, SizesAreThoseOfItsTensor) {
 
 TEST(Block, WithoutATensorItDescribesNone) {
   EXPECT_NE(refusal_of([](Bytes& b) { b.header().has_tensor = 0; }), "");
-  EXPECT_EQ(refusal_of([](Bytes& b) { b.header() = Header{.has_tensor = 0}; }), "");
+  EXPECT_EQ(refusal_of([](Bytes& b) { b.header() = BlockHeader{.has_tensor = 0}; }), "");
 }
 
 }  // namespace

@@ -9,14 +9,14 @@
 namespace shardway::testing {
 namespace {
 
-using wire::Listing;
+using wire::ListRecord;
 using wire::NoListing;
 
 constexpr int64_t kRanks = 3;
 constexpr wire::Kinds kKinds{
     .bytes_of_dtype = [](int64_t dtype) -> int64_t { return dtype >= 0 && dtype < 8 ? 4 : 0; }, .devices = 2};
 
-Listing two_tensors() {
+ListRecord two_tensors() {
   return {.collective = Collective::reduce_scatter_v,
           .op = 1,
           .tensors = {{.dtype = 6, .dim = 1, .shape = {2, 6}, .sizes = {1, 2, 3}},
@@ -45,15 +45,15 @@ std::vector<std::byte> forged(size_t word, int64_t value) {
   return bytes;
 }
 
-Listing read(const std::vector<std::byte>& bytes) { return wire::read_listing(bytes, kRanks, kKinds); }
+ListRecord read(const std::vector<std::byte>& bytes) { return wire::read_listing(bytes, kRanks, kKinds); }
 
-TEST(Listing, WhatIsWrittenIsRead) {
+TEST(ListRecord, WhatIsWrittenIsRead) {
   EXPECT_EQ(read(wire::written(two_tensors())), two_tensors());
-  const Listing problem{.problem = "x is an empty list"};
+  const ListRecord problem{.problem = "x is an empty list"};
   EXPECT_EQ(read(wire::written(problem)), problem);
 }
 
-TEST(Listing, CountsBeyondTheBytesAreRefused) {
+TEST(ListRecord, CountsBeyondTheBytesAreRefused) {
   const int64_t largest = std::numeric_limits<int64_t>::max();
   for (const size_t word : {kLength, kProblem, kCount, kNdim, kSizes}) {
     for (const int64_t value : {largest, int64_t{-1}, -largest, int64_t{1} << 40, int64_t{1000}})
@@ -61,7 +61,7 @@ TEST(Listing, CountsBeyondTheBytesAreRefused) {
   }
 }
 
-TEST(Listing, NumbersThatStandForNothingAreRefused) {
+TEST(ListRecord, NumbersThatStandForNothingAreRefused) {
   for (const size_t word : {kCollective, kOp, kGrad, kDtype, kRequiresGrad, kDim}) {
     for (const int64_t value : {int64_t{-1}, int64_t{200}})
       EXPECT_THROW(read(forged(word, value)), NoListing) << word << " " << value;
@@ -70,14 +70,14 @@ TEST(Listing, NumbersThatStandForNothingAreRefused) {
   EXPECT_THROW(read(forged(kDim, 2)), NoListing);
 }
 
-TEST(Listing, SizesAreThoseOfItsTensors) {
+TEST(ListRecord, SizesAreThoseOfItsTensors) {
   EXPECT_THROW(read(forged(kExtent, 7)), NoListing);
   EXPECT_THROW(read(forged(kExtent, -6)), NoListing);
   EXPECT_THROW(read(forged(kFirstSize, -1)), NoListing);
   EXPECT_THROW(read(forged(kFirstSize, std::numeric_limits<int64_t>::max())), NoListing);
 }
 
-TEST(Listing, OneThatIsCutShortIsRefused) {
+TEST(ListRecord, OneThatIsCutShortIsRefused) {
   const std::vector<std::byte> whole = wire::written(two_tensors());
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_THROW(read({whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)}), NoListing) << bytes;

@@ -14,14 +14,15 @@
 namespace shardway::testing {
 namespace {
 
-using OfGroup = std::function<void(const Group& group, shm::Group& counted)>;
+using OfGroup = std::function<void(const Group& group, shm::SharedGroup& counted)>;
 
 class OneMeeting : public ::testing::TestWithParam<int64_t> {
  protected:
   static void run(const OfGroup& body) {
-    EXPECT_NO_THROW(run_threads(GetParam(), [&](shm::Group& group) {
+    EXPECT_NO_THROW(run_threads(GetParam(), [&](shm::SharedGroup& group) {
       // The runner owns the group; the transport only borrows it.
-      body(Group(make_shm_transport(std::shared_ptr<shm::Group>(std::shared_ptr<void>(), &group))), group);
+      body(Group(make_shm_transport(std::shared_ptr<shm::SharedGroup>(std::shared_ptr<void>(), &group))),
+           group);
     }));
   }
 };
@@ -38,7 +39,7 @@ at::Tensor rows_of(const Group& group, int64_t elements) {
 }
 
 TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
-  run([](const Group& group, shm::Group& counted) {
+  run([](const Group& group, shm::SharedGroup& counted) {
     const auto is_one = [&](const char* name, const std::function<void()>& call) {
       const uint64_t before = counted.calls();
       call();
@@ -57,6 +58,8 @@ TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
       is_one("broadcast", [&] { broadcast(square, {.group = group}); });
       if (group.size() < 3 || elements < 64 << 10)  // larger ones that sit on one rank are shared
         is_one("reduce_scatter_v", [&] { reduce_scatter_v(square, {.group = group}); });
+      if (group.size() == 2 || elements <= 1024)  // others are combined in shares, which are then collected
+        is_one("all_reduce", [&] { all_reduce(square, {.group = group}); });
       const Layout layout({group.size(), elements}, DType::f32, Mesh({group.size()}), {shard(0)});
       const MeshTensor t(at::ones({1, elements}), layout, group);
       is_one("redistribute", [&] { redistribute(t, std::vector{replicate()}); });
@@ -65,7 +68,7 @@ TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
 }
 
 TEST_P(OneMeeting, ADisagreementOfLargeCallsLeavesTheGroupAsItWas) {
-  run([](const Group& group, shm::Group& counted) {
+  run([](const Group& group, shm::SharedGroup& counted) {
     for (const int64_t elements : kRowElements) {
       const at::Tensor x = at::full({2, elements + (group.rank() == 1 ? 1 : 0)}, 7.0);
       for (int turn = 0; turn < 3; ++turn) {

@@ -16,9 +16,9 @@ class ShmContract : public ::testing::TestWithParam<std::tuple<Check, int64_t>> 
 TEST_P(ShmContract, Holds) {
   const auto& [check, ranks] = GetParam();
   const auto run = check.run;
-  const auto body = [run](shm::Group& group) {
+  const auto body = [run](shm::SharedGroup& group) {
     // The runner owns the group; the transport only borrows it.
-    run(Group(make_shm_transport(std::shared_ptr<shm::Group>(std::shared_ptr<void>(), &group))));
+    run(Group(make_shm_transport(std::shared_ptr<shm::SharedGroup>(std::shared_ptr<void>(), &group))));
   };
   EXPECT_NO_THROW(run_threads(ranks, body));
 }

@@ -10,7 +10,7 @@
 
 namespace shardway {
 
-using wire::Header;
+using wire::BlockHeader;
 
 // One rank's block, which has been read (check_blocks) or is being written.
 class Block : public wire::BlockView {

@@ -26,7 +26,7 @@ std::string list_text(const int64_t* values, int64_t count) {
 }
 
 // Ranks bring different sizes along the op's dim, except where all bring the whole.
-bool may_differ(const Header& header, int d) {
+bool may_differ(const BlockHeader& header, int d) {
   switch (static_cast<Collective>(header.collective)) {
     case Collective::reduce_scatter_v:
     case Collective::all_reduce:
@@ -38,7 +38,7 @@ bool may_differ(const Header& header, int d) {
 }
 
 // The shape with a star where the ranks may differ.
-std::string shape_text(const Header& header) {
+std::string shape_text(const BlockHeader& header) {
   std::ostringstream text;
   text << '(';
   for (int d = 0; d < header.ndim; ++d) {
@@ -81,7 +81,7 @@ const std::vector<Point>& points() {
 }
 
 // What the points look at, as bytes: equal bytes mean equal texts, and save making them.
-bool same_points(const Header& a, const Header& b) {
+bool same_points(const BlockHeader& a, const BlockHeader& b) {
   if (a.dtype != b.dtype || a.device != b.device || a.ndim != b.ndim || a.dim != b.dim || a.op != b.op ||
       a.grad != b.grad) {
     return false;
@@ -131,12 +131,12 @@ void compare_sent_with_expected(const at::Tensor& blocks) {
   }
 }
 
-bool is_same_call(const Header& a, const Header& b) {
+bool is_same_call(const BlockHeader& a, const BlockHeader& b) {
   return a.collective == b.collective && a.is_list == b.is_list && a.backward_of == b.backward_of &&
          a.forward_number == b.forward_number;
 }
 
-std::string call_text(const Header& header) {
+std::string call_text(const BlockHeader& header) {
   const std::string of_list = header.is_list != 0 ? " of a list" : "";
   if (header.backward_of == 0) return name_of(static_cast<Collective>(header.collective)) + of_list;
   return c10::str("backward of ", name_of(static_cast<Collective>(header.backward_of - 1)), of_list,
@@ -144,16 +144,16 @@ std::string call_text(const Header& header) {
 }
 
 void check_collectives(const at::Tensor& blocks) {
-  const Header& first = Block(blocks, 0).header();
+  const BlockHeader& first = Block(blocks, 0).header();
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
-    const Header& header = Block(blocks, rank).header();
+    const BlockHeader& header = Block(blocks, rank).header();
     TORCH_CHECK_VALUE(is_same_call(header, first), "ranks called different collectives: ", call_text(first),
                       " on rank 0, ", call_text(header), " on rank ", rank);
   }
 }
 
 // A gradient of one tensor, whose shape its forward has settled: nothing more is to be compared.
-bool is_bare_gradient(const Header& header) { return header.backward_of != 0 && header.has_tensor == 0; }
+bool is_bare_gradient(const BlockHeader& header) { return header.backward_of != 0 && header.has_tensor == 0; }
 
 std::string text_in(const Block& block) {
   return {reinterpret_cast<const char*>(block.slot()), static_cast<size_t>(block.header().slot_bytes)};
@@ -163,7 +163,7 @@ std::string text_in(const Block& block) {
 void compare_roots(const at::Tensor& blocks) {
   std::optional<int64_t> first;  // the first rank that says one
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
-    const Header& header = Block(blocks, rank).header();
+    const BlockHeader& header = Block(blocks, rank).header();
     if (header.root < 0) continue;
     if (!first) first = rank;
     const int64_t expected = Block(blocks, *first).header().root;
@@ -177,11 +177,11 @@ void compare_roots(const at::Tensor& blocks) {
 // Of scatter_v: the ranks without a tensor count a negative dim from its end once they know how many it has.
 void compare_dims_with_root(const at::Tensor& blocks) {
   const int64_t root = Block(blocks, 0).header().root;
-  const Header& source = Block(blocks, root).header();
+  const BlockHeader& source = Block(blocks, root).header();
   if (source.has_tensor == 0)  // in a dry run by another rank, which speaks for all
     raise(name_of(Collective::scatter_v), "x is None, but this rank is src", root);
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
-    const Header& header = Block(blocks, rank).header();
+    const BlockHeader& header = Block(blocks, rank).header();
     if (header.has_tensor != 0) continue;  // the root, or all where it speaks for all
     const int64_t dim = header.dim_without_tensor;
     if ((dim < 0 ? dim + source.ndim : dim) == source.dim) continue;
@@ -192,7 +192,7 @@ void compare_dims_with_root(const at::Tensor& blocks) {
 void check_problems(const at::Tensor& blocks) {
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
     const Block block(blocks, rank);
-    const Header& header = block.header();
+    const BlockHeader& header = block.header();
     if (header.has_problem == 0) continue;
     raise(name_of(static_cast<Collective>(header.collective)), text_in(block), rank);
   }
@@ -202,7 +202,7 @@ void check_problems(const at::Tensor& blocks) {
 void compare_devices(const at::Tensor& blocks) {
   std::optional<int64_t> first;
   for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
-    const Header& header = Block(blocks, rank).header();
+    const BlockHeader& header = Block(blocks, rank).header();
     if (header.has_tensor == 0) continue;
     if (!first) first = rank;
     const int8_t wanted = Block(blocks, *first).header().device;

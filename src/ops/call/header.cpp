@@ -61,7 +61,7 @@ at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
   at::Tensor bytes = warm_empty({line + slot_bytes}, at::kByte);
   std::memset(bytes.mutable_data_ptr<uint8_t>(), 0, static_cast<size_t>(line));
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header() = Header{};
+  block.header() = BlockHeader{};
   block.header().collective = static_cast<uint8_t>(call.collective);
   block.header().root = call.root;
   block.header().is_list = call.is_list;
@@ -102,7 +102,7 @@ at::Tensor call_block(const Call& call, const Group& group) {
   const int64_t payload_bytes = is_in_slot ? static_cast<int64_t>(call.x.nbytes()) : 0;
   at::Tensor bytes = new_block(call, group, payload_bytes);
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  Header& header = block.header();
+  BlockHeader& header = block.header();
   header.dtype = static_cast<int8_t>(call.x.scalar_type());
   header.device = static_cast<int8_t>(call.x.device().type());
   header.op = static_cast<uint8_t>(call.op);
@@ -202,16 +202,18 @@ Moves pushes_of(const Call& call, const Group& group) {
   return pushes;
 }
 
-// What others will take, as far as it is known before anybody is heard. A large all-reduce is a call of its
-// own.
+// What others will take, as far as it is known before anybody is heard.
 void show_input(const Call& call, const Group& group, Opening& opening) {
   const at::Tensor& x = call.leg != nullptr ? call.leg->x : call.x;
-  const bool is_all_reduce = call.leg != nullptr ? call.leg->route->pattern == Pattern::all_reduce
-                                                 : call.collective == Collective::all_reduce;
-  if (!x.defined() || (is_all_reduce && static_cast<int64_t>(x.nbytes()) > group.transport().slot_bytes()))
-    return;
+  if (!x.defined()) return;
   opening.x = materialized(x);
-  opening.pushes = call.leg != nullptr ? call.leg->route->pushes : pushes_of(call, group);
+  if (call.leg == nullptr) {
+    opening.pushes = pushes_of(call, group);
+  } else if (call.leg->route->pattern == Pattern::all_reduce) {
+    opening.all_reduce = call.leg;
+  } else {
+    opening.pushes = call.leg->route->pushes;
+  }
 }
 
 }  // namespace
@@ -309,7 +311,7 @@ int64_t Agreement::out_size(int64_t rank) const { return Block(rows(), rank).hea
 
 std::optional<c10::DeviceType> Agreement::device() const {
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
-    const Header& header = Block(rows(), rank).header();
+    const BlockHeader& header = Block(rows(), rank).header();
     if (header.has_tensor != 0) return static_cast<c10::DeviceType>(header.device);
   }
   return std::nullopt;
@@ -324,7 +326,7 @@ c10::DeviceType Agreement::device_on(int64_t rank) const {
 }
 
 Sizes Agreement::shape_on(int64_t rank) const {
-  const Header& header = Block(rows(), rank).header();
+  const BlockHeader& header = Block(rows(), rank).header();
   return {header.shape.begin(), header.shape.begin() + header.ndim};
 }
 
@@ -350,14 +352,14 @@ KnownInputs Agreement::known_inputs() const {
   bool is_any = false;
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
     const Block block(rows(), rank);
-    const Header& header = block.header();
+    const BlockHeader& header = block.header();
     if (header.slot_bytes < 0 && header.has_tensor != 0) continue;
     // Of a rank without a tensor nothing is needed: it has sent what it has.
     inputs[static_cast<size_t>(rank)] = at::from_blob(
         block.slot(), shape_on(rank), [owner = rows()](void*) {}, at::dtype(dtype_on(rank)));
     is_any = is_any || header.slot_bytes >= 0;
   }
-  const Header& first = Block(rows(), 0).header();
+  const BlockHeader& first = Block(rows(), 0).header();
   const auto collective = static_cast<Collective>(first.collective);
   if (collective == Collective::broadcast || collective == Collective::scatter_v) {
     // Where one rank alone gives, nothing is needed of the others.

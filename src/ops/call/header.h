@@ -49,7 +49,7 @@ struct Call {
   int64_t out_size = -1;                        // extent of the caller's out along dim; -1 without
   Wanted wanted = Wanted::nothing;              // redistribute and the collectives of meshes
   std::optional<CallHash> hash = std::nullopt;  // of what is not compared otherwise
-  const RouteCall* leg = nullptr;               // of redistribute: the first moves
+  const RouteCall* leg = nullptr;               // the first moves, where they are known before the meeting
   std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
   bool is_list = false;                         // x is a parcel of several tensors
   std::optional<Forward> backward_of = std::nullopt;

@@ -22,17 +22,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
-  const auto options = like.options().requires_grad(false);
-  // The collectives fill their output; only other routes need to be looked at.
-  const bool is_collective = route.pattern != Pattern::own && route.pattern != Pattern::exchange;
-  const bool is_filled = is_collective || fills_output(landings(route), route);
-  at::Tensor out = warm_empty(route.output_shape, options);
-  return is_filled ? out : out.zero_();
-}
-
-struct Saved : torch::CustomClassHolder {
-  Saved(const Forward& f, Route r, Group g) : forward(f), route(std::move(r)), group(std::move(g)) {}
+struct SavedRoute : torch::CustomClassHolder {
+  SavedRoute(const Forward& f, Route r, Group g) : forward(f), route(std::move(r)), group(std::move(g)) {}
   const char* name() const { return name_of(forward.collective); }
 
   Forward forward;
@@ -40,7 +31,7 @@ struct Saved : torch::CustomClassHolder {
   Group group;
 };
 
-at::Tensor run_backward(const at::Tensor& grad, const Saved& saved);
+at::Tensor run_backward(const at::Tensor& grad, const SavedRoute& saved);
 
 // The one gradient of the library: the result of a route, whose gradient travels by another.
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
@@ -50,19 +41,20 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
   };
 
   static Variable forward(AutogradContext* ctx, const Variable& x, const Landed& landed,
-                          const c10::intrusive_ptr<Saved>& saved) {
+                          const c10::intrusive_ptr<SavedRoute>& saved) {
     (void)x;
     ctx->saved_data["route"] = c10::IValue::make_capsule(saved);
     return landed.out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = c10::static_intrusive_pointer_cast<Saved>(ctx->saved_data["route"].toCapsule());
+    const auto saved = c10::static_intrusive_pointer_cast<SavedRoute>(ctx->saved_data["route"].toCapsule());
     return {run_backward(grads[0], *saved), Variable(), Variable()};
   }
 };
 
-at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& out, const c10::intrusive_ptr<Saved>& saved) {
+at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& out,
+                         const c10::intrusive_ptr<SavedRoute>& saved) {
   const at::Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
   return RouteFunction::apply(leaf, RouteFunction::Landed{out}, saved);
 }
@@ -78,7 +70,7 @@ at::Tensor own_slice(const at::Tensor& grad, const Route& route) {
   return slice;
 }
 
-at::Tensor run_backward(const at::Tensor& grad, const Saved& saved) {
+at::Tensor run_backward(const at::Tensor& grad, const SavedRoute& saved) {
   const Route& route = saved.route;
   const bool is_own = route.pattern == Pattern::own;
   const bool is_slice = is_own && route.divisor == 1 && route.pulls.size() == 1 &&
@@ -162,7 +154,9 @@ class UnderWay {
   UnderWay(Launch launch, const Group& group) : launch_(std::move(launch)), group_(group) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     input_ = materialized(launch_.x);
-    out_ = launch_.out ? *launch_.out : fresh_output(launch_.forward, launch_.x);
+    out_ = launch_.out               ? *launch_.out
+           : launch_.fresh.defined() ? launch_.fresh
+                                     : fresh_output(launch_.forward, launch_.x);
     comms_ = recorded(launch_, input_, out_, group_);
   }
 
@@ -187,7 +181,7 @@ class UnderWay {
     const bool is_forward = launch_.pass == Pass::forward;
     const Forward forward{.collective = launch_.collective,
                           .number = is_forward ? launch_.number : next_order(launch_.number)};
-    auto saved = c10::make_intrusive<Saved>(forward, std::move(launch_.backward), group_);
+    auto saved = c10::make_intrusive<SavedRoute>(forward, std::move(launch_.backward), group_);
     return Async<at::Tensor>([x = launch_.x, out = out_, transfer = transfer_, saved, comms = comms_,
                               differentiable = launch_.differentiable]() mutable {
       if (transfer) {
@@ -215,6 +209,16 @@ Route gradient_route(const Route& forward, Grad grad) {
   Route backward = transposed(forward);
   if (grad == Grad::mean) backward.divisor *= forward.size;
   return grad == Grad::local ? own_part(backward) : backward;
+}
+
+at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const auto options = like.options().requires_grad(false);
+  // The collectives fill their output; only other routes need to be looked at.
+  const bool is_collective = route.pattern != Pattern::own && route.pattern != Pattern::exchange;
+  const bool is_filled = is_collective || fills_output(landings(route), route);
+  at::Tensor out = warm_empty(route.output_shape, options);
+  return is_filled ? out : out.zero_();
 }
 
 Async<at::Tensor> launch(Launch launch, const Group& group) {

@@ -26,13 +26,17 @@ struct Launch {
   Route forward = {};
   Route backward = {};  // what the gradient travels by; read only when differentiable
   bool differentiable = false;
-  std::optional<at::Tensor> out = std::nullopt;
+  std::optional<at::Tensor> out = std::nullopt;  // the caller's
+  at::Tensor fresh = {};                         // made before the route was run
   KnownInputs known = {};
   Progress progress = Progress::by_caller;
 };
 
 // What the gradient of a route's result travels by.
 Route gradient_route(const Route& forward, Grad grad);
+
+// What a route lands in. Elements on which nothing lands are zero.
+at::Tensor fresh_output(const Route& route, const at::Tensor& like);
 
 // Starts the route: collective. The result is a fresh tensor, or `out`; elements on which nothing lands
 // are zero in a fresh one. When differentiable the result has a gradient on every rank, also where this

@@ -10,9 +10,7 @@
 namespace shardway {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-
-at::Tensor parcel_for_all(const Listing& listing, const Tensors& xs, const Group& group, Told told) {
+at::Tensor parcel_for_all(const Listing& listing, const ListedTensors& xs, const Group& group, Told told) {
   Parcel parcel(xs, group);
   if (told == Told::by_listing) parcel.add(encoded(listing));
   for (size_t i = 0; i < xs.size() && listing.problem.empty(); ++i) parcel.add(xs[i].detach());
@@ -39,7 +37,7 @@ at::Tensor part_for(int64_t to, const at::Tensor& x, const ListedTensor& listed)
 }
 
 // A parcel per rank, one behind the other; only a listing where there is a problem.
-Ragged parcels_for_each(const Listing& listing, const Tensors& xs, const Group& group, Told told) {
+Ragged parcels_for_each(const Listing& listing, const ListedTensors& xs, const Group& group, Told told) {
   Parcel all(xs, group);
   Sizes sizes;
   for (int64_t rank = 0; rank < group.size(); ++rank) {
@@ -54,13 +52,13 @@ Ragged parcels_for_each(const Listing& listing, const Tensors& xs, const Group& 
 
 }  // namespace
 
-Told told_by(const Tensors& xs, bool sizes_given, const Group& group) {
+Told told_by(const ListedTensors& xs, bool sizes_given, const Group& group) {
   const bool is_told = sizes_given && !xs.empty() && group.distributed() && is_on_device(xs[0], group) &&
                        !checks_every_call(xs[0], group);
   return is_told ? Told::by_caller : Told::by_listing;
 }
 
-ParcelExchange start_exchange(const Listing& listing, const Tensors& xs, const Group& group, Told told,
+ParcelExchange start_exchange(const Listing& listing, const ListedTensors& xs, const Group& group, Told told,
                               Progress progress, const std::optional<Forward>& backward_of) {
   ParcelCall call{.backward_of = backward_of};
   const bool is_known = told == Told::by_caller;

@@ -12,6 +12,8 @@
 
 namespace shardway {
 
+using ListedTensors = std::vector<at::Tensor>;
+
 // What the ranks know of one another's lists: what the listings say, or all that the caller has told each,
 // and then no listing travels.
 enum class Told : uint8_t { by_listing, by_caller };

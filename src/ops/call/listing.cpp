@@ -39,12 +39,12 @@ std::span<const std::byte> bytes_in(const at::Tensor& cpu) {
   return {static_cast<const std::byte*>(cpu.const_data_ptr()), static_cast<size_t>(cpu.numel())};
 }
 
-Listing listing_of(const wire::Listing& told) {
+Listing listing_of(const wire::ListRecord& told) {
   Listing listing{.collective = told.collective,
                   .op = static_cast<Op>(told.op),
                   .grad = static_cast<Grad>(told.grad),
                   .problem = told.problem};
-  for (const wire::ListedTensor& tensor : told.tensors)
+  for (const wire::TensorRecord& tensor : told.tensors)
     listing.tensors.push_back({.dtype = static_cast<at::ScalarType>(tensor.dtype),
                                .requires_grad = tensor.requires_grad,
                                .dim = tensor.dim,
@@ -54,17 +54,17 @@ Listing listing_of(const wire::Listing& told) {
 }
 
 // A thing that all ranks must say alike.
-struct Point {
+struct ListPoint {
   std::string name;
   std::string text;
 };
 
-std::vector<Point> points_of(const Listing& listing) {
+std::vector<ListPoint> points_of(const Listing& listing) {
   constexpr std::array kGrads = {"sum", "mean", "local"};
-  std::vector<Point> points = {{"the collective", name_of(listing.collective)},
-                               {"the number of tensors", std::to_string(listing.tensors.size())},
-                               {"op", name_of(listing.op)},
-                               {"grad", kGrads.at(static_cast<size_t>(listing.grad))}};
+  std::vector<ListPoint> points = {{"the collective", name_of(listing.collective)},
+                                   {"the number of tensors", std::to_string(listing.tensors.size())},
+                                   {"op", name_of(listing.op)},
+                                   {"grad", kGrads.at(static_cast<size_t>(listing.grad))}};
   for (size_t i = 0; i < listing.tensors.size(); ++i) {
     const ListedTensor& tensor = listing.tensors[i];
     const std::string of = c10::str(" of x[", i, "]");
@@ -108,10 +108,10 @@ Listing as_on(const Listing& own, int64_t rank) {
 }
 
 at::Tensor encoded(const Listing& listing) {
-  wire::Listing told{.collective = listing.collective,
-                     .op = static_cast<int64_t>(listing.op),
-                     .grad = static_cast<int64_t>(listing.grad),
-                     .problem = listing.problem};
+  wire::ListRecord told{.collective = listing.collective,
+                        .op = static_cast<int64_t>(listing.op),
+                        .grad = static_cast<int64_t>(listing.grad),
+                        .problem = listing.problem};
   for (const ListedTensor& tensor : listing.tensors)
     told.tensors.push_back({.dtype = static_cast<int64_t>(tensor.dtype),
                             .requires_grad = tensor.requires_grad,
@@ -144,8 +144,8 @@ void compare(const std::vector<Listing>& listings) {
   }
   for (size_t rank = 1; rank < listings.size(); ++rank) {
     if (are_alike(listings[0], listings[rank])) continue;
-    const std::vector<Point> first = points_of(listings[0]);
-    const std::vector<Point> other = points_of(listings[rank]);
+    const std::vector<ListPoint> first = points_of(listings[0]);
+    const std::vector<ListPoint> other = points_of(listings[rank]);
     for (size_t i = 0; i < std::min(first.size(), other.size()); ++i) {
       TORCH_CHECK_VALUE(first[i].text == other[i].text, name_of(listings[0].collective),
                         ": ranks disagree on ", first[i].name, ": ", first[i].text, " on rank 0, ",

@@ -25,17 +25,25 @@ Call read_call(const at::Tensor& x, const AllReduceOptions& options) {
 
 Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& options, Progress progress) {
   const Group& group = options.group;
-  const Call call = read_call(x, options);
+  Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, options.out, group);
 
   const bool is_known = named("all_reduce", [&] { return skips_exchange(x, group); });
+  Route route;
+  RouteCall leg;
+  if (call.problem.empty()) {
+    route = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op);
+    leg = {&route, materialized(x), options.out ? *options.out : fresh_output(route, x)};
+    call.leg = &leg;
+  }
   return run_call(call, group, is_known, [&](Settled& settled) {
     Launch run{.x = x,
                .collective = Collective::all_reduce,
                .number = settled.number(),
-               .forward = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op),
+               .forward = route,
                .differentiable = settled.differentiable,
                .out = options.out,
+               .fresh = leg.out,
                .known = std::move(settled.known),
                .progress = progress};
     if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);

@@ -19,13 +19,12 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Tensors = std::vector<at::Tensor>;
 
 bool requires_grad(const at::Tensor& x) { return x.requires_grad() && at::GradMode::is_enabled(); }
 
 // What `read` gives for each tensor, or what is wrong with the first that has something wrong.
 template <class Read>
-void read_tensors(Listing& listing, const Tensors& xs, const std::optional<std::vector<Sizes>>& sizes,
+void read_tensors(Listing& listing, const ListedTensors& xs, const std::optional<std::vector<Sizes>>& sizes,
                   Read&& read) {
   listing.problem = problem_in([&] {
     if (xs.empty()) throw BadArgument("x is an empty list");
@@ -42,7 +41,7 @@ void read_tensors(Listing& listing, const Tensors& xs, const std::optional<std::
   });
 }
 
-Listing read_call(const Tensors& xs, const AllGatherListOptions& options) {
+Listing read_call(const ListedTensors& xs, const AllGatherListOptions& options) {
   Listing listing{.collective = Collective::all_gather_v, .grad = options.grad};
   read_tensors(listing, xs, options.sizes, [&](const at::Tensor& x, const Sizes* sizes) {
     const int64_t dim = checked_dim(x, options.dim, options.group);
@@ -57,7 +56,7 @@ Listing read_call(const Tensors& xs, const AllGatherListOptions& options) {
   return listing;
 }
 
-Listing read_call(const Tensors& xs, const ReduceScatterListOptions& options) {
+Listing read_call(const ListedTensors& xs, const ReduceScatterListOptions& options) {
   Listing listing{.collective = Collective::reduce_scatter_v, .op = options.op};
   read_tensors(listing, xs, options.sizes, [&](const at::Tensor& x, const Sizes* sizes) {
     const int64_t dim = checked_dim(x, options.dim, options.group);
@@ -88,11 +87,12 @@ struct SavedList : torch::CustomClassHolder {
   Forward forward() const { return {.collective = listing.collective, .number = number}; }
 };
 
-Tensors backward_of(const SavedList& saved, const Tensors& grads) {
+ListedTensors backward_of(const SavedList& saved, const ListedTensors& grads) {
   if (saved.listing.collective == Collective::reduce_scatter_v) {
     const AllGatherListOptions options{.dim = saved.dim, .sizes = saved.sizes, .group = saved.group};
     const Recording recording("all_gather_v", grads);
-    Tensors whole = start_all_gather_v(grads, options, Progress::by_caller, saved.forward()).wait().tensors;
+    ListedTensors whole =
+        start_all_gather_v(grads, options, Progress::by_caller, saved.forward()).wait().tensors;
     if (saved.listing.op != Op::avg) return whole;
     for (at::Tensor& grad : whole) grad = grad / saved.group.size();
     return whole;
@@ -104,7 +104,7 @@ Tensors backward_of(const SavedList& saved, const Tensors& grads) {
     const Recording recording("reduce_scatter_v", grads);
     return start_reduce_scatter_v(grads, options, Progress::by_caller, saved.forward()).wait();
   }
-  Tensors own;
+  ListedTensors own;
   for (size_t i = 0; i < grads.size(); ++i) {
     const auto mine = saved.sizes[i].begin() + saved.group.rank();
     own.push_back(grads[i].narrow(saved.listing.tensors[i].dim,
@@ -117,7 +117,7 @@ Tensors backward_of(const SavedList& saved, const Tensors& grads) {
 struct ListFunction : torch::autograd::Function<ListFunction> {
   // Wrapped so that autograd takes them for results and not for inputs.
   struct Landed {
-    Tensors outs;
+    ListedTensors outs;
   };
 
   static variable_list forward(AutogradContext* ctx, at::TensorList xs, const Landed& landed,
@@ -137,7 +137,7 @@ struct ListFunction : torch::autograd::Function<ListFunction> {
 
 // Gives those of `outs` a gradient that need one: of a tensor that requires grad on any rank, all ranks run
 // backward.
-void add_gradient(const Tensors& xs, Tensors& outs, const std::vector<Opened>& parcels,
+void add_gradient(const ListedTensors& xs, ListedTensors& outs, const std::vector<Opened>& parcels,
                   const std::vector<Sizes>& sizes, int64_t dim, const Group& group, uint64_t number) {
   const Listing& own = parcels[static_cast<size_t>(group.rank())].listing();
   auto saved = c10::make_intrusive<SavedList>();
@@ -168,13 +168,13 @@ void add_gradient(const Tensors& xs, Tensors& outs, const std::vector<Opened>& p
   for (size_t k = 0; k < chosen.size(); ++k) outs[chosen[k]] = results[k];
 }
 
-RaggedList concatenated(const Tensors& xs, std::vector<Opened> all, const AllGatherListOptions& options,
+RaggedList concatenated(const ListedTensors& xs, std::vector<Opened> all, const AllGatherListOptions& options,
                         uint64_t number) {
   RaggedList result;
   {
     const at::NoGradGuard guard;
     for (size_t i = 0; i < xs.size(); ++i) {
-      Tensors parts;
+      ListedTensors parts;
       Sizes sizes;
       const int64_t dim = all[0].listing().tensors[i].dim;
       for (Opened& parcel : all) {
@@ -192,19 +192,19 @@ RaggedList concatenated(const Tensors& xs, std::vector<Opened> all, const AllGat
   return result;
 }
 
-Tensors combined(const Tensors& xs, std::vector<Opened> all, const ReduceScatterListOptions& options,
-                 uint64_t number) {
+ListedTensors combined(const ListedTensors& xs, std::vector<Opened> all,
+                       const ReduceScatterListOptions& options, uint64_t number) {
   const Group& group = options.group;
   const Op op = options.op == Op::avg ? Op::sum : options.op;
   const int64_t divisor = options.op == Op::avg ? group.size() : 1;
-  Tensors outs;
+  ListedTensors outs;
   std::vector<Sizes> sizes;
   {
     const at::NoGradGuard guard;
     for (size_t i = 0; i < xs.size(); ++i) {
       const ListedTensor& told = all[0].listing().tensors[i];
       const Sizes shape = resized(told.shape, told.dim, told.sizes[static_cast<size_t>(group.rank())]);
-      Tensors addends;
+      ListedTensors addends;
       for (Opened& parcel : all) addends.push_back(parcel.next(told.dtype, shape));
       outs.push_back(warm_empty(shape, addends[0].options()));
       reduce_into(outs.back(), addends, op, divisor);
@@ -217,7 +217,7 @@ Tensors combined(const Tensors& xs, std::vector<Opened> all, const ReduceScatter
 
 }  // namespace
 
-Async<RaggedList> start_all_gather_v(const Tensors& xs, const AllGatherListOptions& options,
+Async<RaggedList> start_all_gather_v(const ListedTensors& xs, const AllGatherListOptions& options,
                                      Progress progress, const std::optional<Forward>& backward_of) {
   const Listing listing = read_call(xs, options);
   if (!options.group.distributed()) {
@@ -233,16 +233,16 @@ Async<RaggedList> start_all_gather_v(const Tensors& xs, const AllGatherListOptio
   });
 }
 
-Async<Tensors> start_reduce_scatter_v(const Tensors& xs, const ReduceScatterListOptions& options,
-                                      Progress progress, const std::optional<Forward>& backward_of) {
+Async<ListedTensors> start_reduce_scatter_v(const ListedTensors& xs, const ReduceScatterListOptions& options,
+                                            Progress progress, const std::optional<Forward>& backward_of) {
   const Listing listing = read_call(xs, options);
   if (!options.group.distributed()) {
     if (!listing.problem.empty()) raise("reduce_scatter_v", listing.problem, options.group.rank());
-    return Async<Tensors>([xs] { return xs; });
+    return Async<ListedTensors>([xs] { return xs; });
   }
   const Told told = told_by(xs, options.sizes.has_value(), options.group);
   const auto exchange = start_exchange(listing, xs, options.group, told, progress, backward_of);
-  return Async<Tensors>(
+  return Async<ListedTensors>(
       [=] { return combined(xs, opened(exchange.parcels.wait(), listing, told), options, exchange.number); });
 }
 
@@ -255,25 +255,26 @@ void fail_list_together(Collective collective, const std::string& problem, const
   raise(name_of(collective), problem, group.rank());
 }
 
-RaggedList all_gather_v(const Tensors& xs, const AllGatherListOptions& options) {
+RaggedList all_gather_v(const ListedTensors& xs, const AllGatherListOptions& options) {
   const Recording recording("all_gather_v", xs);
   options.group.check_meant("all_gather_v");
   return start_all_gather_v(xs, options, Progress::by_caller).wait();
 }
 
-Async<RaggedList> all_gather_v_async(const Tensors& xs, const AllGatherListOptions& options) {
+Async<RaggedList> all_gather_v_async(const ListedTensors& xs, const AllGatherListOptions& options) {
   const Recording recording("all_gather_v", xs);
   options.group.check_meant("all_gather_v");
   return start_all_gather_v(xs, options, Progress::by_itself);
 }
 
-Tensors reduce_scatter_v(const Tensors& xs, const ReduceScatterListOptions& options) {
+ListedTensors reduce_scatter_v(const ListedTensors& xs, const ReduceScatterListOptions& options) {
   const Recording recording("reduce_scatter_v", xs);
   options.group.check_meant("reduce_scatter_v");
   return start_reduce_scatter_v(xs, options, Progress::by_caller).wait();
 }
 
-Async<Tensors> reduce_scatter_v_async(const Tensors& xs, const ReduceScatterListOptions& options) {
+Async<ListedTensors> reduce_scatter_v_async(const ListedTensors& xs,
+                                            const ReduceScatterListOptions& options) {
   const Recording recording("reduce_scatter_v", xs);
   options.group.check_meant("reduce_scatter_v");
   return start_reduce_scatter_v(xs, options, Progress::by_itself);

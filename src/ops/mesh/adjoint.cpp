@@ -16,8 +16,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-struct Saved : torch::CustomClassHolder {
-  explicit Saved(std::shared_ptr<const Adjoint> a) : adjoint(std::move(a)) {}
+struct SavedAdjoint : torch::CustomClassHolder {
+  explicit SavedAdjoint(std::shared_ptr<const Adjoint> a) : adjoint(std::move(a)) {}
   std::shared_ptr<const Adjoint> adjoint;
 };
 
@@ -30,14 +30,15 @@ struct RedistributeFunction : torch::autograd::Function<RedistributeFunction> {
   };
 
   static Variable forward(AutogradContext* ctx, const Variable& x, const Landed& landed,
-                          const c10::intrusive_ptr<Saved>& saved) {
+                          const c10::intrusive_ptr<SavedAdjoint>& saved) {
     (void)x;
     ctx->saved_data["adjoint"] = c10::IValue::make_capsule(saved);
     return landed.out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = c10::static_intrusive_pointer_cast<Saved>(ctx->saved_data["adjoint"].toCapsule());
+    const auto saved =
+        c10::static_intrusive_pointer_cast<SavedAdjoint>(ctx->saved_data["adjoint"].toCapsule());
     return {run_backward(grads[0], *saved->adjoint), Variable(), Variable()};
   }
 };
@@ -96,7 +97,7 @@ at::Tensor with_adjoint(const at::Tensor& x, const at::Tensor& out,
                         const std::shared_ptr<const Adjoint>& adjoint) {
   const at::Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
   return RedistributeFunction::apply(leaf, RedistributeFunction::Landed{out},
-                                     c10::make_intrusive<Saved>(adjoint));
+                                     c10::make_intrusive<SavedAdjoint>(adjoint));
 }
 
 }  // namespace shardway

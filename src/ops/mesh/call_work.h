@@ -11,9 +11,9 @@
 
 namespace shardway {
 
-class CallWork : public c10d::Work {
+class MeshWork : public c10d::Work {
  public:
-  CallWork(c10d::OpType op, at::Tensor filled)
+  MeshWork(c10d::OpType op, at::Tensor filled)
       : Work(-1, op),
         filled_(std::move(filled)),
         future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}

@@ -28,12 +28,12 @@ std::vector<Placement> from_the_front(std::vector<Placement> placements, int64_t
 }
 
 // What every rank knows of the source's tensor once it has told them.
-struct Told {
+struct ToldLayout {
   at::Tensor tensor;  // undefined on the other ranks
   Layout layout;
 };
 
-Told hear_from(int64_t src, const at::Tensor& tensor, const std::string& target, const Group& group) {
+ToldLayout hear_from(int64_t src, const at::Tensor& tensor, const std::string& target, const Group& group) {
   const GroupRanks ranks(group.global_ranks());
   const auto source = ranks.rank_of(src);
   const bool is_source = source == group.rank();
@@ -65,7 +65,7 @@ MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vec
   const Group& group = options.group;
   group.check_meant("distribute");
   if (options.src) {
-    const Told told = hear_from(*options.src, tensor, text_of(mesh, placements), group);
+    const ToldLayout told = hear_from(*options.src, tensor, text_of(mesh, placements), group);
     return redistribute(MeshTensor(told.tensor, told.layout, group),
                         from_the_front(placements, told.layout.ndim()), {.mesh = mesh});
   }

@@ -24,7 +24,7 @@ c10::intrusive_ptr<c10d::Work> run(c10d::OpType op, const at::Tensor& filled, co
     call();
     return nullptr;
   }
-  auto work = c10::make_intrusive<CallWork>(op, filled);
+  auto work = c10::make_intrusive<MeshWork>(op, filled);
   if (can_be_posted(filled, options.group)) {
     options.group.transport().post([work, call = std::move(call)] { work->run(call); });
   } else {
@@ -78,7 +78,7 @@ int64_t shape_number(at::IntArrayRef shape) {
 }
 
 // One rank's call of either, as it understood its arguments.
-struct Request {
+struct ScatterRequest {
   Rows rows = {};
   Call call = {};
 
@@ -89,15 +89,15 @@ int64_t source_of(const Row& row, const MeshOptions& options) {
   return row.empty() ? -1 : row[static_cast<size_t>(options.group_src)];
 }
 
-bool is_source(const Request& request, const MeshOptions& options) {
+bool is_source(const ScatterRequest& request, const MeshOptions& options) {
   return source_of(request.row(), options) == options.group.rank();
 }
 
 // `check` reads what only one of the two has.
 template <class Check>
-Request read_request(Collective collective, const at::Tensor& tensor, const char* name, const Mesh& mesh,
-                     const MeshOptions& options, const Check& check) {
-  Request request{.call = {.collective = collective}};
+ScatterRequest read_request(Collective collective, const at::Tensor& tensor, const char* name,
+                            const Mesh& mesh, const MeshOptions& options, const Check& check) {
+  ScatterRequest request{.call = {.collective = collective}};
   request.call.problem = problem_in([&] {
     request.rows = rows_along(mesh, options.mesh_dim, options.group);
     const auto members = static_cast<int64_t>(request.rows.all.front().size());
@@ -145,17 +145,18 @@ void check_lists(const Rows& rows, const Agreement& agreement, const MeshOptions
   }
 }
 
-Request read_scatter(const at::Tensor& output, const std::vector<at::Tensor>& list, const Mesh& mesh,
-                     const MeshOptions& options) {
-  return read_request(Collective::mesh_scatter, output, "output", mesh, options, [&](Request& request) {
-    if (!is_source(request, options)) return;
-    const Row row = request.row();
-    check_list(list, output, row.size());
-    Sizes& numbers = request.call.recv_sizes;
-    numbers.resize(static_cast<size_t>(options.group.size()));
-    for (size_t i = 0; i < row.size(); ++i)
-      numbers[static_cast<size_t>(row[i])] = shape_number(list[i].sizes());
-  });
+ScatterRequest read_scatter(const at::Tensor& output, const std::vector<at::Tensor>& list, const Mesh& mesh,
+                            const MeshOptions& options) {
+  return read_request(Collective::mesh_scatter, output, "output", mesh, options,
+                      [&](ScatterRequest& request) {
+                        if (!is_source(request, options)) return;
+                        const Row row = request.row();
+                        check_list(list, output, row.size());
+                        Sizes& numbers = request.call.recv_sizes;
+                        numbers.resize(static_cast<size_t>(options.group.size()));
+                        for (size_t i = 0; i < row.size(); ++i)
+                          numbers[static_cast<size_t>(row[i])] = shape_number(list[i].sizes());
+                      });
 }
 
 std::vector<Stretch> one_after_the_other(const Row& row, const Agreement& agreement) {
@@ -187,7 +188,7 @@ void scatter(const at::Tensor& output, const std::vector<at::Tensor>& list, cons
              const MeshOptions& options) {
   const at::NoGradGuard guard;
   const Group& group = options.group;
-  const Request request = read_scatter(output, list, mesh, options);
+  const ScatterRequest request = read_scatter(output, list, mesh, options);
   if (!group.distributed()) {
     if (!request.call.problem.empty()) raise("mesh_scatter", request.call.problem, group.rank());
     if (list.front().sizes() != output.sizes())
@@ -225,9 +226,10 @@ KnownInputs known_sources(const Rows& rows, const Agreement& agreement, const Me
 void broadcast(const at::Tensor& tensor, const Mesh& mesh, const MeshOptions& options) {
   const at::NoGradGuard guard;
   const Group& group = options.group;
-  const Request request = read_request(
-      Collective::mesh_broadcast, tensor, "tensor", mesh, options,
-      [&](Request& read) { read.call.wanted = is_source(read, options) ? Wanted::whole : Wanted::nothing; });
+  const ScatterRequest request =
+      read_request(Collective::mesh_broadcast, tensor, "tensor", mesh, options, [&](ScatterRequest& read) {
+        read.call.wanted = is_source(read, options) ? Wanted::whole : Wanted::nothing;
+      });
   if (!group.distributed()) {
     if (!request.call.problem.empty()) raise("mesh_broadcast", request.call.problem, group.rank());
     return;

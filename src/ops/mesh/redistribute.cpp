@@ -22,7 +22,7 @@ Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request)
 }
 
 // What a rank knows of the others before the first step.
-struct Known {
+struct KnownOfAll {
   bool any_requires_grad = false;
   KnownInputs inputs = {};
   c10::DeviceType device = c10::DeviceType::CPU;  // of the ranks that have a tensor
@@ -37,7 +37,7 @@ bool is_local(const MeshTensor& tensor, const Request& request) {
   return !communicates(*request.way) && tensor.layout().mesh().size() == group.size();
 }
 
-Known known_by(const Agreement& agreement) {
+KnownOfAll known_by(const Agreement& agreement) {
   return {.any_requires_grad = agreement.any_requires_grad(),
           .inputs = agreement.known_inputs(),
           .device = agreement.device().value_or(c10::DeviceType::CPU),
@@ -47,7 +47,7 @@ Known known_by(const Agreement& agreement) {
 // Compares with the other ranks: collective. Where nothing is to be communicated, or nothing to be heard,
 // that is left out unless it costs next to nothing or is asked for. Throws c10::ValueError for a problem of
 // any rank that is heard of.
-Known settle(const Call& call, const Request& request, const MeshTensor& tensor) {
+KnownOfAll settle(const Call& call, const Request& request, const MeshTensor& tensor) {
   const Group& group = tensor.group();
   const auto checks = [&] { return checks_every_call(tensor.local(), group); };
   if ((is_local(tensor, request) || knows_all(tensor)) && !named("redistribute", checks)) {
@@ -72,7 +72,7 @@ class Redistribution {
   }
 
   // Those of prepare(), unless the tensors are on a device.
-  std::optional<RouteCall> agree(Known known) {
+  std::optional<RouteCall> agree(KnownOfAll known) {
     known_ = std::move(known);
     if (request_.keeps_layout) return std::nullopt;
     if (known_.any_requires_grad) adjoint_ = adjoint_of(tensor_, request_, options_, known_.number);
@@ -114,7 +114,7 @@ class Redistribution {
   at::Tensor x_;
   std::optional<Walker> walker_;
   std::optional<RouteCall> first_;
-  Known known_;
+  KnownOfAll known_;
   std::shared_ptr<const Adjoint> adjoint_;
 };
 

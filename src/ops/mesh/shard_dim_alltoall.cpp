@@ -15,7 +15,7 @@ namespace {
 constexpr Collective kOp = Collective::shard_dim_alltoall;
 
 // One rank's call, its dims counted from the front.
-struct Request {
+struct AllToAllRequest {
   Rows rows = {};
   int64_t gather_dim = 0;
   int64_t shard_dim = 0;
@@ -29,7 +29,7 @@ int64_t from_the_front(const char* name, int64_t dim, const at::Tensor& input) {
 
 // Fills in what can be understood before something cannot.
 void read_request(const at::Tensor& input, const Mesh& mesh, int64_t mesh_dim, const Group& group,
-                  Request& request) {
+                  AllToAllRequest& request) {
   request.rows = rows_along(mesh, mesh_dim, group);
   check_tensor_of(request.rows, input, "input");
   if (!input.defined()) return;
@@ -40,7 +40,7 @@ void read_request(const at::Tensor& input, const Mesh& mesh, int64_t mesh_dim, c
 }
 
 // As if every rank of the row had an input of this size.
-at::Tensor shape_alone(const at::Tensor& input, const Request& request, const Group& group) {
+at::Tensor shape_alone(const at::Tensor& input, const AllToAllRequest& request, const Group& group) {
   const Row& row = request.rows.mine();
   const auto ranks = static_cast<int64_t>(row.size());
   std::vector<int64_t> shape = input.sizes().vec();
@@ -50,7 +50,7 @@ at::Tensor shape_alone(const at::Tensor& input, const Request& request, const Gr
   return input.new_empty(shape);
 }
 
-Route route_of(const Request& request, const Agreement& agreement, const Group& group) {
+Route route_of(const AllToAllRequest& request, const Agreement& agreement, const Group& group) {
   if (!request.rows.own)
     return {.rank = group.rank(), .size = group.size(), .input_shape = {0}, .output_shape = {0}};
   const Row& row = request.rows.mine();
@@ -69,7 +69,7 @@ Route route_of(const Request& request, const Agreement& agreement, const Group& 
 }
 
 // A rank outside the mesh has no result to run backward from, though backward is a collective of the group.
-void check_backward(const Request& request, const Group& group) {
+void check_backward(const AllToAllRequest& request, const Group& group) {
   size_t inside = 0;
   for (const Row& row : request.rows.all) inside += row.size();
   TORCH_CHECK_VALUE(inside == static_cast<size_t>(group.size()), name_of(kOp),
@@ -77,7 +77,7 @@ void check_backward(const Request& request, const Group& group) {
                     inside, ": pass a group of the mesh's ranks alone, or input.detach()");
 }
 
-at::Tensor moved(const at::Tensor& input, const Request& request, const Agreement& agreement,
+at::Tensor moved(const at::Tensor& input, const AllToAllRequest& request, const Agreement& agreement,
                  const Group& group) {
   check_dtypes(kOp, request.rows, agreement);
   check_shapes(kOp, request.rows, agreement, AlongDim::may_differ);
@@ -104,7 +104,7 @@ at::Tensor shard_dim_alltoall(const at::Tensor& input, int64_t gather_dim, int64
                               const Mesh& mesh, int64_t mesh_dim, const Group& group) {
   const Recording recording(name_of(kOp), input);
   group.check_meant(name_of(kOp));
-  Request request{.gather_dim = gather_dim, .shard_dim = shard_dim};
+  AllToAllRequest request{.gather_dim = gather_dim, .shard_dim = shard_dim};
   Call call{.collective = kOp, .wanted = Wanted::parts};
   call.problem = problem_in([&] { read_request(input, mesh, mesh_dim, group, request); });
   const bool communicates = group.distributed() && !(input.defined() && input.is_meta());

@@ -21,8 +21,8 @@ using ReduceScatterV = at::Tensor(const at::Tensor& x, OptionalSymSizes sizes, i
                                   std::string_view op, std::string_view group);
 using AllToAllV = at::Tensor(const at::Tensor& x, SymSizes send_sizes, SymSizes recv_sizes, int64_t dim,
                              std::string_view group);
-using AllReduce = at::Tensor(const at::Tensor& x, std::string_view op, std::string_view grad,
-                             std::string_view group);
+using AllReduceOperator = at::Tensor(const at::Tensor& x, std::string_view op, std::string_view grad,
+                                     std::string_view group);
 using Broadcast = at::Tensor(const at::Tensor& x, int64_t src, std::string_view group);
 using GatherV = at::Tensor(const at::Tensor& x, SymSizes sizes, int64_t dst, int64_t dim,
                            std::string_view group);

@@ -57,7 +57,7 @@ at::Tensor exchanged(const at::Tensor& x, SymSizes send, SymSizes recv, int64_t 
 
 at::Tensor all_reduced(const at::Tensor& x, std::string_view op, std::string_view grad,
                        std::string_view group) {
-  static const auto handle = found<AllReduce>("shardway::all_reduce");
+  static const auto handle = found<AllReduceOperator>("shardway::all_reduce");
   return handle.call(x, op, grad, group);
 }
 
@@ -99,7 +99,7 @@ at::Tensor all_gather_v_autograd(const at::Tensor& x, SymSizes sizes, int64_t di
 at::Tensor reduce_scatter_v_autograd(const at::Tensor& x, OptionalSymSizes sizes, int64_t dim,
                                      std::string_view op, std::string_view group) {
   check_adjoint(x, "reduce_scatter_v", op, group);
-  const Place place = place_in(group);
+  const SizePlace place = place_in(group);
   const auto run = [=](const at::Tensor& in) { return reduce_scattered(in, sizes, dim, op, group); };
   const auto adjoint = [dim, divides = is_mean(op), ranks = static_cast<int64_t>(place.ranks),
                         rows = sizes_or_chunks(x, sizes, dim, place),
@@ -133,7 +133,7 @@ at::Tensor all_reduce_autograd(const at::Tensor& x, std::string_view op, std::st
 
 // The sum on src, and zeros on the others, which stay tied to the reduction that every rank runs.
 at::Tensor summed_on(const at::Tensor& g, int64_t src, const std::string& group) {
-  const Place place = place_in(group);
+  const SizePlace place = place_in(group);
   std::vector<c10::SymInt> sizes(place.ranks, c10::SymInt(0));
   sizes.at(static_cast<size_t>(src)) = g.sym_numel();
   at::Tensor part = reduce_scattered(g.reshape(-1), SymSizes(sizes), 0, "sum", group);

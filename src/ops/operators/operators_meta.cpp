@@ -25,7 +25,7 @@ at::Tensor all_gather_v_shape(const at::Tensor& x, SymSizes sizes, int64_t dim, 
 
 at::Tensor reduce_scatter_v_shape(const at::Tensor& x, OptionalSymSizes sizes, int64_t dim, std::string_view,
                                   std::string_view group) {
-  const Place place = place_in(group);
+  const SizePlace place = place_in(group);
   return resized(x, dim, sizes_or_chunks(x, sizes, dim, place).at(place.rank));
 }
 

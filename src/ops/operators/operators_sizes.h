@@ -13,12 +13,12 @@
 namespace shardway::operators {
 
 // This rank in a group.
-struct Place {
+struct SizePlace {
   size_t rank = 0;
   size_t ranks = 1;
 };
 
-inline Place place_in(std::string_view group) {
+inline SizePlace place_in(std::string_view group) {
   const Group members = Group::named(std::string(group));
   return {.rank = static_cast<size_t>(members.rank()), .ranks = static_cast<size_t>(members.size())};
 }
@@ -31,7 +31,7 @@ inline c10::SymInt total(SymSizes sizes) {
 
 // The sizes given, or those that torch.chunk gives.
 inline std::vector<c10::SymInt> sizes_or_chunks(const at::Tensor& x, OptionalSymSizes sizes, int64_t dim,
-                                                const Place& place) {
+                                                const SizePlace& place) {
   if (sizes) return sizes->vec();
   const c10::SymInt length = x.sym_size(at::maybe_wrap_dim(dim, x.dim()));
   const auto ranks = static_cast<int64_t>(place.ranks);

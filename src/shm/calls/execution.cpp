@@ -33,9 +33,9 @@ void copy_pulls(const Part& part, const Few<Source>& sources, int64_t rank) {
 
 void reduce_landings(const Part& part, const Few<Source>& sources) {
   Few<StridedAddend> addends;
-  for (const Landing& landing : part.landings) {
+  for (const PartLanding& landing : part.landings) {
     addends.clear();
-    for (const Addend& addend : landing.addends) {
+    for (const PartAddend& addend : landing.addends) {
       const Source& source = sources[static_cast<size_t>(addend.pull)];
       addends.push_back(
           {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
@@ -109,9 +109,9 @@ void Execution::hear_everybody() {
 // Every addend is one whole pull, and each peer's ring brings one: then pieces of the same number meet.
 bool Execution::is_in_step() const {
   if (!part_.combine || part_.landings.size() != 1) return false;
-  const Landing& landing = part_.landings.front();
+  const PartLanding& landing = part_.landings.front();
   int64_t last_peer = -1;
-  for (const Addend& addend : landing.addends) {
+  for (const PartAddend& addend : landing.addends) {
     const auto pull = static_cast<size_t>(addend.pull);
     const Pull& whole = part_.pulls[pull];
     if (!(whole.extent == landing.extent)) return false;
@@ -140,7 +140,7 @@ void Execution::open_incoming() {
   in_step_ = is_in_step();
   for (size_t i = 0; i < part_.pulls.size();) {
     const int64_t peer = part_.pulls[i].peer;
-    std::vector<Dims> extents;
+    std::vector<FixedDims> extents;
     std::vector<Place> places;
     for (; i < part_.pulls.size() && part_.pulls[i].peer == peer; ++i) {
       const Pull& pull = part_.pulls[i];
@@ -171,7 +171,7 @@ void Execution::agree_on_slots() {
 // What needs no ring is copied a piece at a time between the others: peers need not wait for it, and a piece
 // that was just put into a slot is still in the cache.
 void Execution::open_local() {
-  std::vector<Dims> extents;
+  std::vector<FixedDims> extents;
   const std::optional<size_t> goes_out = pull_of_what_goes_out();
   if (goes_out) outgoing_.front().put_also_at(place_of(part_, part_.pulls[*goes_out]));
   for (size_t i = 0; i < part_.pulls.size() && !part_.combine; ++i) {
@@ -277,12 +277,12 @@ bool Execution::step() {
 }
 
 void Execution::reduce_piece() {
-  const Landing& landing = part_.landings.front();
+  const PartLanding& landing = part_.landings.front();
   const Piece piece = incoming_.front().piece();
-  const Dims packed = packed_strides(piece.extent, part_.element_bytes);
+  const FixedDims packed = packed_strides(piece.extent, part_.element_bytes);
   Few<StridedAddend> addends;
   size_t next = 0;
-  for (const Addend& addend : landing.addends) {
+  for (const PartAddend& addend : landing.addends) {
     const auto pull = static_cast<size_t>(addend.pull);
     const Source& source = sources_[pull];
     if (awaits(pull)) {

@@ -44,7 +44,7 @@ Part part_of(const Flat& flat, int64_t rank, Input& own) {
                           .here = p == rank ? &own : nullptr});
   }
   if (!flat.combine || flat.takes[0].bytes == 0) return part;
-  Landing landing{.to = one_dim(0), .extent = one_dim(flat.takes[0].bytes / element)};
+  PartLanding landing{.to = one_dim(0), .extent = one_dim(flat.takes[0].bytes / element)};
   for (size_t peer = 0; peer < flat.takes.size(); ++peer)
     landing.addends.push_back({.pull = static_cast<int64_t>(peer), .from = one_dim(0)});
   part.landings.push_back(std::move(landing));

@@ -38,7 +38,7 @@ int64_t base_of(Path path, const Desk& desk, const Input& input, int64_t payload
 }
 
 // The pushes by peer, and where those to each peer begin.
-void list_pushes(const Lists& lists, const Part& part, const Dims& strides, int64_t ranks) {
+void list_pushes(const Lists& lists, const Part& part, const FixedDims& strides, int64_t ranks) {
   size_t next = 0;
   for (int64_t peer = 0; peer <= ranks; ++peer) {
     while (next < part.pushes.size() && part.pushes[next].peer < peer) {
@@ -105,7 +105,7 @@ Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std:
   const Path path = path_for(desk, part, bytes_in_memory);
   const bool is_packed = path == Path::packed;
   const Payload payload = place_payload(desk, number, is_packed ? packed_bytes : 0, note);
-  const Dims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
+  const FixedDims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed)
     pack_box(desk.own_payload(number, payload.base), input.data, input.strides, input.shape,
              part.element_bytes);

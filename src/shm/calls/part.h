@@ -18,47 +18,47 @@ inline constexpr int64_t kUnknown = -1;
 
 struct Input {
   const std::byte* data = nullptr;
-  Dims shape = {};
-  Dims strides = {};
+  FixedDims shape = {};
+  FixedDims strides = {};
 };
 
 // A box of the input of `peer`, put at `to` in the output. The k-th pull from a peer is the k-th push of that
 // peer to this rank.
 struct Pull {
   int64_t peer = 0;
-  Dims from = {};
-  Dims to = {};
-  Dims extent = {};
+  FixedDims from = {};
+  FixedDims to = {};
+  FixedDims extent = {};
   const Input* here = nullptr;  // the peer's input, where this rank has it already, as it has its own
 };
 
 struct Push {
   int64_t peer = 0;
-  Dims from = {};
-  Dims extent = {};
+  FixedDims from = {};
+  FixedDims extent = {};
 };
 
 // A part of the output and the pulls whose elements are combined in it, in this order. Landings do not
 // overlap.
-struct Addend {
-  int64_t pull = 0;  // index into the part's pulls
-  Dims from = {};    // within that pull's box
+struct PartAddend {
+  int64_t pull = 0;     // index into the part's pulls
+  FixedDims from = {};  // within that pull's box
 };
-struct Landing {
-  Dims to = {};
-  Dims extent = {};
-  Few<Addend> addends = {};
+struct PartLanding {
+  FixedDims to = {};
+  FixedDims extent = {};
+  Few<PartAddend> addends = {};
 };
 
 struct Part {
   int64_t element_bytes = 1;
   Input input = {};
   std::byte* output = nullptr;
-  Dims output_strides = {};
+  FixedDims output_strides = {};
   Few<Pull> pulls = {};                           // ordered by peer
   Few<Push> pushes = {};                          // ordered by peer; those to this rank itself are not read
   std::optional<Combine> combine = std::nullopt;  // without: no two pulls land on one element
-  std::vector<Landing> landings = {};             // read only with `combine`
+  std::vector<PartLanding> landings = {};         // read only with `combine`
 
   // Every rank has an input of the same shape, pushes box r of it to rank r, and combines what it pulls into
   // one landing, its whole output: then the ranks may share the work.

@@ -4,7 +4,7 @@
 
 namespace shardway::shm {
 
-Pieces::Pieces(const Dims& extent, int64_t element_bytes, int64_t slot_bytes) : extent_(extent) {
+Pieces::Pieces(const FixedDims& extent, int64_t element_bytes, int64_t slot_bytes) : extent_(extent) {
   const int64_t elements = volume(extent);
   if (elements == 0) return;
   count_ = 1;
@@ -25,7 +25,7 @@ Pieces::Pieces(const Dims& extent, int64_t element_bytes, int64_t slot_bytes) : 
 }
 
 Piece Pieces::operator[](int64_t index) const {
-  Piece piece{.offset = Dims::zeros(extent_.size()), .extent = extent_};
+  Piece piece{.offset = FixedDims::zeros(extent_.size()), .extent = extent_};
   if (dim_ == extent_.size()) return piece;
   piece.offset[dim_] = index % per_row_ * rows_;
   piece.extent[dim_] = std::min(rows_, extent_[dim_] - piece.offset[dim_]);

@@ -8,8 +8,8 @@
 namespace shardway::shm {
 
 struct Piece {
-  Dims offset = {};  // within the box
-  Dims extent = {};
+  FixedDims offset = {};  // within the box
+  FixedDims extent = {};
 };
 
 // Cuts along the first dim whose rows fit, row by row of the dims before it.
@@ -17,13 +17,13 @@ struct Piece {
 //   {2, 5} of 4 bytes, slots of 12 bytes: 3 and 2 elements of row 0, 3 and 2 of row 1.
 class Pieces {
  public:
-  Pieces(const Dims& extent, int64_t element_bytes, int64_t slot_bytes);
+  Pieces(const FixedDims& extent, int64_t element_bytes, int64_t slot_bytes);
 
   int64_t count() const { return count_; }
   Piece operator[](int64_t index) const;
 
  private:
-  Dims extent_;
+  FixedDims extent_;
   size_t dim_ = 0;       // that is cut
   int64_t rows_ = 1;     // of a piece along it
   int64_t per_row_ = 1;  // pieces along it

@@ -77,8 +77,8 @@ Said hear(const Sight& sight) {
   if (header.number != sight.number) refuse(sight.peer, "is in another collective");
   if (header.dims > kMaxDims || header.path > Path::staged) refuse(sight.peer, "has an invalid header");
   const Lists lists = sight.board.lists(sight.number, header.dims);
-  said.shape = Dims(std::span<const int64_t>(lists.shape(), header.dims));
-  said.strides = Dims(std::span<const int64_t>(lists.strides(), header.dims));
+  said.shape = FixedDims(std::span<const int64_t>(lists.shape(), header.dims));
+  said.strides = FixedDims(std::span<const int64_t>(lists.strides(), header.dims));
   if (header.is_listed != 0) {
     said.first = copied(lists.first()[sight.reader]);
     said.end = copied(lists.first()[sight.reader + 1]);
@@ -90,7 +90,7 @@ Said hear(const Sight& sight) {
   return said;
 }
 
-void check_shape(const Said& said, int64_t peer, const Dims& shape) {
+void check_shape(const Said& said, int64_t peer, const FixedDims& shape) {
   if (!(said.shape == shape)) refuse(peer, "has an input of another shape");
 }
 

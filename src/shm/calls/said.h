@@ -40,23 +40,23 @@ T copied(const T& theirs) {
 // A peer's header, as it was when it was copied.
 struct Said {
   Header header = {};
-  Dims shape = {};
-  Dims strides = {};  // of what `base` points to
-  int64_t first = 0;  // the peer's pushes to this rank, among those that it listed
+  FixedDims shape = {};
+  FixedDims strides = {};  // of what `base` points to
+  int64_t first = 0;       // the peer's pushes to this rank, among those that it listed
   int64_t end = 0;
 };
 
 // Where the elements of a pull are to be read.
 struct Source {
   const std::byte* data = nullptr;  // null: they come through a ring
-  Dims strides = {};
+  FixedDims strides = {};
 };
 
 // Throws BadHeader when what the peer said is invalid.
 Said hear(const Sight& sight);
 
 // Throws BadHeader unless the peer's input has this shape.
-void check_shape(const Said& said, int64_t peer, const Dims& shape);
+void check_shape(const Said& said, int64_t peer, const FixedDims& shape);
 
 // Where the `index`-th pull from the peer is read; throws BadHeader when its box is not in the peer's input.
 Source locate(const Sight& sight, const Said& said, const Pull& pull, int64_t index, int64_t element_bytes);

@@ -8,7 +8,7 @@ namespace shardway::shm {
 namespace {
 
 // The first dim with a row for everybody.
-std::optional<size_t> shared_dim(const Dims& extent, int64_t size) {
+std::optional<size_t> shared_dim(const FixedDims& extent, int64_t size) {
   for (size_t d = 0; d < extent.size(); ++d) {
     if (extent[d] >= size) return d;
   }
@@ -51,14 +51,14 @@ SharedReduction::Rows SharedReduction::rows_of(int64_t rank) const {
   return {.begin = begin, .count = rows / size_ + (rank < rows % size_ ? 1 : 0)};
 }
 
-Dims SharedReduction::share_extent(int64_t rank) const {
-  Dims extent = box_.extent;
+FixedDims SharedReduction::share_extent(int64_t rank) const {
+  FixedDims extent = box_.extent;
   extent[dim_] = rows_of(rank).count;
   return extent;
 }
 
-Dims SharedReduction::share_offset(int64_t rank) const {
-  Dims offset = Dims::zeros(box_.extent.size());
+FixedDims SharedReduction::share_offset(int64_t rank) const {
+  FixedDims offset = FixedDims::zeros(box_.extent.size());
   offset[dim_] = rows_of(rank).begin;
   return offset;
 }
@@ -83,8 +83,8 @@ int64_t SharedReduction::scratch_bytes() const {
 }
 
 Part SharedReduction::share(std::byte* scratch) const {
-  const Dims extent = share_extent(rank_);
-  const Dims zeros = Dims::zeros(extent.size());
+  const FixedDims extent = share_extent(rank_);
+  const FixedDims zeros = FixedDims::zeros(extent.size());
   Part share{.element_bytes = part_.element_bytes, .input = part_.input};
   share.combine = part_.combine;
   share.output = scratch;
@@ -110,11 +110,11 @@ Part SharedReduction::share(std::byte* scratch) const {
 Part SharedReduction::collection(const std::byte* scratch) const {
   Part part{
       .element_bytes = part_.element_bytes, .output = part_.output, .output_strides = part_.output_strides};
-  const Dims zeros = Dims::zeros(box_.extent.size());
+  const FixedDims zeros = FixedDims::zeros(box_.extent.size());
   part.input.shape = zeros;
   part.input.strides = zeros;
   if (rank_ != heavy_) {
-    const Dims extent = share_extent(rank_);
+    const FixedDims extent = share_extent(rank_);
     part.input = {.data = scratch, .shape = extent, .strides = packed_strides(extent, part_.element_bytes)};
     part.pushes.push_back({.peer = heavy_, .from = zeros, .extent = extent});
     return part;

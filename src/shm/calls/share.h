@@ -35,8 +35,8 @@ class SharedReduction {
     int64_t count = 0;
   };
   Rows rows_of(int64_t rank) const;
-  Dims share_extent(int64_t rank) const;
-  Dims share_offset(int64_t rank) const;  // within the heavy box
+  FixedDims share_extent(int64_t rank) const;
+  FixedDims share_offset(int64_t rank) const;  // within the heavy box
 
   const Part& part_;
   int64_t rank_;

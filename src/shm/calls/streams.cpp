@@ -9,8 +9,8 @@
 namespace shardway::shm {
 namespace {
 
-std::vector<Dims> extents_of(const std::vector<const Push*>& pushes) {
-  std::vector<Dims> extents;
+std::vector<FixedDims> extents_of(const std::vector<const Push*>& pushes) {
+  std::vector<FixedDims> extents;
   extents.reserve(pushes.size());
   for (const Push* push : pushes) extents.push_back(push->extent);
   return extents;
@@ -42,7 +42,7 @@ void ring_after_piece(const Waiting& waiting, bool is_last) {
   }
 }
 
-Cursor::Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes)
+Cursor::Cursor(std::vector<FixedDims> extents, int64_t element_bytes, int64_t slot_bytes)
     : extents_(std::move(extents)), element_bytes_(element_bytes), slot_bytes_(slot_bytes) {
   skip_empty();
 }
@@ -57,11 +57,11 @@ void Cursor::skip_empty() {
 
 int64_t Cursor::count() const {
   int64_t count = 0;
-  for (const Dims& extent : extents_) count += pieces_of(extent).count();
+  for (const FixedDims& extent : extents_) count += pieces_of(extent).count();
   return count;
 }
 
-Pieces Cursor::pieces_of(const Dims& extent) const {
+Pieces Cursor::pieces_of(const FixedDims& extent) const {
   return {extent, element_bytes_, piece_bytes(volume(extent) * element_bytes_, slot_bytes_)};
 }
 
@@ -137,7 +137,7 @@ void Outgoing::put() {
   ring_after_piece(waiting_, is_done());
 }
 
-Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents,
+Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<FixedDims> extents,
                    std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back,
                    const std::optional<Swap>& swap)
     : waiting_(waiting),

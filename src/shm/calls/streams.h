@@ -27,17 +27,17 @@ inline int64_t most_piece_bytes(const Waiting& waiting, const std::optional<Swap
 // A box in memory: of the input, of the output, or of a buffer aside.
 struct Place {
   std::byte* data = nullptr;
-  Dims strides = {};
+  FixedDims strides = {};
 };
 
-inline std::byte* at(const Place& place, const Dims& offset) {
+inline std::byte* at(const Place& place, const FixedDims& offset) {
   return place.data + offset_bytes(offset, place.strides);
 }
 
 // The pieces of several boxes, one after the other.
 class Cursor {
  public:
-  Cursor(std::vector<Dims> extents, int64_t element_bytes, int64_t slot_bytes);
+  Cursor(std::vector<FixedDims> extents, int64_t element_bytes, int64_t slot_bytes);
 
   bool is_done() const { return box_ == extents_.size(); }
   size_t box() const { return box_; }
@@ -49,13 +49,13 @@ class Cursor {
 
  private:
   void skip_empty();
-  Pieces pieces_of(const Dims& extent) const;
+  Pieces pieces_of(const FixedDims& extent) const;
 
-  std::vector<Dims> extents_;
+  std::vector<FixedDims> extents_;
   int64_t element_bytes_;
   int64_t slot_bytes_;
   size_t box_ = 0;
-  Pieces pieces_{Dims::zeros(1), 1, 1};
+  Pieces pieces_{FixedDims::zeros(1), 1, 1};
   int64_t piece_ = 0;
   int64_t number_ = 0;
 };
@@ -104,8 +104,9 @@ class Outgoing {
 class Incoming {
  public:
   // Where each of the pulls goes, in their order.
-  Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<Dims> extents, std::vector<Place> places,
-           int64_t element_bytes, int64_t whole_bytes, bool hands_back, const std::optional<Swap>& swap);
+  Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<FixedDims> extents,
+           std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back,
+           const std::optional<Swap>& swap);
 
   // What this rank puts into the slots meanwhile, where they are swapped: as much need not be handed back.
   void answer_with(int64_t pieces, int64_t bytes_each) {

@@ -24,8 +24,8 @@ std::span<const std::byte> note_of(const Talk* talk) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
-             std::unique_ptr<Waiting> waiting, const Tuning& tuning)
+SharedGroup::SharedGroup(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
+                         std::unique_ptr<Waiting> waiting, const Tuning& tuning)
     : desk_{.arena = std::move(arena),
             .memory = std::move(memory),
             .waiting = std::move(waiting),
@@ -35,7 +35,7 @@ Group::Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
   desk_.mailbox = std::make_unique<Mailbox>(desk_.arena, *desk_.waiting);
 }
 
-Group::~Group() {
+SharedGroup::~SharedGroup() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
   desk_.waiting->end({.how = End::left, .rank = rank()});
   retire({.arena = std::move(desk_.arena),
@@ -44,17 +44,17 @@ Group::~Group() {
           .messages = desk_.mailbox->take_blocks()});
 }
 
-void Group::check_process() const {
+void SharedGroup::check_process() const {
   if (generation_ != fork_generation())
     throw WrongProcess("the group belongs to the process that forked this one");
 }
 
-Mailbox& Group::mailbox() {
+Mailbox& SharedGroup::mailbox() {
   check_process();
   return *desk_.mailbox;
 }
 
-uint64_t Group::next_number(const Subject& subject, const Talk* talk) {
+uint64_t SharedGroup::next_number(const Subject& subject, const Talk* talk) {
   const auto note_bytes = static_cast<int64_t>(note_of(talk).size());
   if (talk != nullptr && note_bytes > std::min(kNoteBytes, talk->row_bytes))
     throw std::invalid_argument("a note of " + std::to_string(note_bytes) + " bytes is too long");
@@ -66,7 +66,7 @@ uint64_t Group::next_number(const Subject& subject, const Talk* talk) {
 
 // A rank whose call fails on the way is of no use to the others: they are told.
 template <class Body>
-void Group::guarded(const Subject& subject, Body&& body) {
+void SharedGroup::guarded(const Subject& subject, Body&& body) {
   try {
     body();
     return;
@@ -83,7 +83,7 @@ void Group::guarded(const Subject& subject, Body&& body) {
 }
 
 // Every rank has seen that they differ, and comes here.
-void Group::tell_apart(const Subject& subject) {
+void SharedGroup::tell_apart(const Subject& subject) {
   std::vector<uint64_t> marks;
   for (int64_t peer = 0; peer < size(); ++peer)
     marks.push_back(desk_.waiting->board(peer).header(number_).mark);
@@ -104,7 +104,7 @@ void Group::tell_apart(const Subject& subject) {
 }
 
 // Meets the others and hears what they have to say: whether the call goes on.
-bool Group::goes_on(uint64_t number, const Talk* talk) {
+bool SharedGroup::goes_on(uint64_t number, const Talk* talk) {
   meet(*desk_.waiting, number);
   if (talk == nullptr) return true;
   for (int64_t peer = 0; peer < size(); ++peer) {
@@ -120,7 +120,7 @@ bool Group::goes_on(uint64_t number, const Talk* talk) {
   return !talk->agrees || talk->agrees();
 }
 
-void Group::barrier() {
+void SharedGroup::barrier() {
   const Subject subject{.mark = kBarrier, .words = [] { return std::string("a barrier"); }};
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
@@ -129,14 +129,14 @@ void Group::barrier() {
   });
 }
 
-bool Group::run(const Part& part, const Subject& subject, const Talk* talk) {
+bool SharedGroup::run(const Part& part, const Subject& subject, const Talk* talk) {
   const auto heavy = talk == nullptr ? heavy_rank(part, size()) : std::nullopt;
   if (!heavy) return run_one(part, subject, talk);
   run_shared(part, *heavy, subject);
   return true;
 }
 
-bool Group::run(const Flat& flat, const Subject& subject, const Talk* talk) {
+bool SharedGroup::run(const Flat& flat, const Subject& subject, const Talk* talk) {
   Input own;
   const bool may_be_heavy = flat.combine && flat.input_bytes >= kLeastSharedReduction;
   if (may_be_heavy || !is_direct(desk_, flat)) {
@@ -155,7 +155,7 @@ bool Group::run(const Flat& flat, const Subject& subject, const Talk* talk) {
   return has_gone_on;
 }
 
-bool Group::run(const AllReduce& all_reduce, const Subject& subject, const Talk* talk) {
+bool SharedGroup::run(const AllReduce& all_reduce, const Subject& subject, const Talk* talk) {
   if (!is_for_everybody(desk_, all_reduce)) {
     if (!run(share_of(all_reduce, rank(), size()), subject, talk)) return false;
     return run(collection_of(all_reduce, rank(), size()), subject);
@@ -171,7 +171,7 @@ bool Group::run(const AllReduce& all_reduce, const Subject& subject, const Talk*
   return has_gone_on;
 }
 
-bool Group::run_one(const Part& part, const Subject& subject, const Talk* talk) {
+bool SharedGroup::run_one(const Part& part, const Subject& subject, const Talk* talk) {
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
   std::optional<int64_t> heavy;  // known when the ranks have talked
@@ -186,7 +186,7 @@ bool Group::run_one(const Part& part, const Subject& subject, const Talk* talk) 
   return has_gone_on;
 }
 
-void Group::run_shared(const Part& part, int64_t heavy, const Subject& subject) {
+void SharedGroup::run_shared(const Part& part, int64_t heavy, const Subject& subject) {
   const SharedReduction shared(part, rank(), size(), heavy);
   if (shared.has_rest()) run_one(shared.rest(), subject);
   desk_.waiting->check();

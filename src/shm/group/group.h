@@ -23,7 +23,7 @@ using shardway::Exchange;
 
 struct AllReduce;
 
-struct JoinOptions {
+struct GroupOptions {
   int64_t rank = 0;
   int64_t size = 1;
   Exchange exchange = {};
@@ -33,11 +33,11 @@ struct JoinOptions {
   std::optional<Tuning> tuning = std::nullopt;                    // the same on every rank; without: tune.h
 };
 
-class Group;
+class SharedGroup;
 
 // A group, or why these ranks have none: then no rank has.
-struct Joined {
-  std::shared_ptr<Group> group = nullptr;
+struct JoinedGroup {
+  std::shared_ptr<SharedGroup> group = nullptr;
   std::string why_not = {};
 };
 
@@ -54,16 +54,16 @@ struct Talk {
 // Calls are collective unless said otherwise, made by one thread at a time, in the same order on every
 // rank. They throw PeerLost for a peer that is gone; then every later call does. Where the ranks' calls have
 // different subjects, all throw the same Disagreement. In a child of fork they throw WrongProcess.
-class Group {
+class SharedGroup {
  public:
   // Collective. Exchanges twice, whatever happens. Throws std::invalid_argument, on every rank, where
   // SHARDWAY_TUNING is invalid or differs; another exception is the exchange's own.
-  static Joined join(const JoinOptions& options);
+  static JoinedGroup join(const GroupOptions& options);
 
   // Tells the others that this rank has left.
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  ~SharedGroup();
+  SharedGroup(const SharedGroup&) = delete;
+  SharedGroup& operator=(const SharedGroup&) = delete;
 
   int64_t rank() const { return desk_.waiting->rank(); }
   int64_t size() const { return desk_.waiting->size(); }
@@ -97,8 +97,8 @@ class Group {
   uint64_t calls() const { return number_; }
 
  private:
-  Group(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory, std::unique_ptr<Waiting> waiting,
-        const Tuning& tuning);
+  SharedGroup(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
+              std::unique_ptr<Waiting> waiting, const Tuning& tuning);
 
   bool run_one(const Part& part, const Subject& subject, const Talk* talk = nullptr);
   bool goes_on(uint64_t number, const Talk* talk);

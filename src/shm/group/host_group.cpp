@@ -106,13 +106,13 @@ constexpr About kExchange("all_to_all_v", shm::mark_of("all_to_all_v"));
 }  // namespace
 
 struct HostGroup::State {
-  std::shared_ptr<shm::Group> group;
+  std::shared_ptr<shm::SharedGroup> group;
 };
 
 HostGroup::HostGroup(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 HostGroup HostGroup::join(const JoinOptions& options) {
-  shm::Joined joined = shm::join_world(options);
+  shm::JoinedGroup joined = shm::join_world(options);
   if (!joined.group) throw std::runtime_error("join: the ranks share no memory: " + joined.why_not);
   return HostGroup(std::make_shared<State>(State{.group = std::move(joined.group)}));
 }

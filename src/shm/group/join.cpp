@@ -23,14 +23,14 @@ constexpr int kTries = 3;
 constexpr auto kPause = std::chrono::milliseconds(20);
 
 template <class Word>
-std::vector<Word> exchanged(const JoinOptions& options, const Word& mine) {
+std::vector<Word> exchanged(const GroupOptions& options, const Word& mine) {
   return words_of<Word>(options.exchange(std::as_bytes(std::span(&mine, 1))), options.size);
 }
 
 // This rank's side of the handshake.
 class Joiner {
  public:
-  explicit Joiner(const JoinOptions& options) : options_(options), plan_(options.size) {}
+  explicit Joiner(const GroupOptions& options) : options_(options), plan_(options.size) {}
 
   Hello hello() {
     Hello hello{.host = host_mark(), .pid = getpid(), .cores = allowed_cores(), .quota = core_quota()};
@@ -164,7 +164,7 @@ class Joiner {
     return data;
   }
 
-  const JoinOptions& options_;
+  const GroupOptions& options_;
   BoardPlan plan_;
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<GroupMemory> memory_;
@@ -177,7 +177,7 @@ class Joiner {
 
 }  // namespace
 
-Joined Group::join(const JoinOptions& options) {
+JoinedGroup SharedGroup::join(const GroupOptions& options) {
   Joiner joiner(options);
   const std::vector<Hello> hellos = exchanged(options, joiner.hello());
   const auto mistake = mistake_of(hellos);
@@ -194,7 +194,8 @@ Joined Group::join(const JoinOptions& options) {
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);
   const Tuning tuning = tune(options, hellos, waiting->spins());
-  std::shared_ptr<Group> group(new Group(joiner.arena(), joiner.memory(), std::move(waiting), tuning));
+  std::shared_ptr<SharedGroup> group(
+      new SharedGroup(joiner.arena(), joiner.memory(), std::move(waiting), tuning));
   return {.group = std::move(group)};
 }
 

@@ -105,7 +105,7 @@ class Tuner {
   }
 
   const std::optional<Tuning>& given_;
-  Pins pins_;
+  TuningPins pins_;
   Processor processor_;
   bool every_rank_has_a_core_;
   bool shares_cache_ = false;
@@ -113,7 +113,7 @@ class Tuner {
 
 }  // namespace
 
-Tuning tune(const JoinOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core) {
+Tuning tune(const GroupOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core) {
   if (options.size == 1) return {.shuttles = false};
   return Tuner(options.tuning, hellos, every_rank_has_a_core).tuning(options.size);
 }

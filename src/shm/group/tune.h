@@ -10,6 +10,6 @@ namespace shardway::shm {
 
 // The tuning of a group whose ranks said this, the same on every rank. What the options give counts before
 // all else. tuning_stats() shows it.
-Tuning tune(const JoinOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core);
+Tuning tune(const GroupOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core);
 
 }  // namespace shardway::shm

@@ -16,15 +16,15 @@ namespace {
 
 std::vector<std::byte> only_mine(std::span<const std::byte> mine) { return {mine.begin(), mine.end()}; }
 
-Joined join_job(const Job& job, std::chrono::milliseconds timeout) {
-  if (job.size == 1) return Group::join({.exchange = only_mine, .timeout = timeout});
+JoinedGroup join_job(const Job& job, std::chrono::milliseconds timeout) {
+  if (job.size == 1) return SharedGroup::join({.exchange = only_mine, .timeout = timeout});
   if (job.local_size && *job.local_size != job.size)
     refuse("join: " + job.launcher + " started " + std::to_string(*job.local_size) + " of " +
            std::to_string(job.size) + " ranks on this host, and ranks of several hosts share no memory: " +
            "make a Group of a c10d process group instead (rank " + std::to_string(job.rank) + ")");
   Meeting meeting(job, timeout);
   const auto exchange = [&](std::span<const std::byte> mine) { return meeting.exchange(mine); };
-  return Group::join({.rank = job.rank, .size = job.size, .exchange = exchange, .timeout = timeout});
+  return SharedGroup::join({.rank = job.rank, .size = job.size, .exchange = exchange, .timeout = timeout});
 }
 
 // What every rank of a split says first.
@@ -62,7 +62,7 @@ std::vector<std::byte> blocks_of(const std::vector<int64_t>& members, const std:
 
 }  // namespace
 
-Joined join_world(const shardway::JoinOptions& options) {
+JoinedGroup join_world(const shardway::JoinOptions& options) {
   const bool is_given = options.rank || options.size || options.exchange;
   if (!is_given) return join_job(job_of_environment(), options.timeout);
   if (!options.rank || !options.size || !options.exchange)
@@ -71,30 +71,30 @@ Joined join_world(const shardway::JoinOptions& options) {
   if (*options.rank < 0 || *options.rank >= *options.size)
     refuse("join: rank=" + std::to_string(*options.rank) + " is not one of " + std::to_string(*options.size) +
            " ranks");
-  return Group::join({.rank = *options.rank,
-                      .size = *options.size,
-                      .exchange = options.exchange,
-                      .timeout = options.timeout});
+  return SharedGroup::join({.rank = *options.rank,
+                            .size = *options.size,
+                            .exchange = options.exchange,
+                            .timeout = options.timeout});
 }
 
-Split split(const Whole& whole, int64_t color, int64_t key) {
+SplitGroup split(const Whole& whole, int64_t color, int64_t key) {
   const std::vector<Choice> choices = exchanged(whole, Choice{.color = color, .key = key});
   for (size_t rank = 0; rank < choices.size(); ++rank) {
     if (choices[rank].color < 0)
       refuse("split: color=" + std::to_string(choices[rank].color) + " is negative (rank " +
              std::to_string(rank) + ")");
   }
-  Split result{.members = members_of(choices, color)};
+  SplitGroup result{.members = members_of(choices, color)};
   const auto own = std::find(result.members.begin(), result.members.end(), whole.rank);
   const auto exchange = [&](std::span<const std::byte> mine) {
     return blocks_of(result.members, whole.exchange(mine), mine.size());
   };
-  Joined joined;
+  JoinedGroup joined;
   try {
-    joined = Group::join({.rank = own - result.members.begin(),
-                          .size = static_cast<int64_t>(result.members.size()),
-                          .exchange = exchange,
-                          .timeout = whole.timeout});
+    joined = SharedGroup::join({.rank = own - result.members.begin(),
+                                .size = static_cast<int64_t>(result.members.size()),
+                                .exchange = exchange,
+                                .timeout = whole.timeout});
   } catch (const std::invalid_argument& mistake) {  // of one color: the others are to hear of it
     joined.why_not = mistake.what();
   }

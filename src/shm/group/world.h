@@ -12,7 +12,7 @@ namespace shardway::shm {
 
 // All ranks of a program, or why they have no group. Throws std::invalid_argument where the options or the
 // environment make no sense, PeerLost for a rank that does not come.
-Joined join_world(const shardway::JoinOptions& options);
+JoinedGroup join_world(const shardway::JoinOptions& options);
 
 // A group that is to be split, as one of its ranks sees it.
 struct Whole {
@@ -23,13 +23,13 @@ struct Whole {
 };
 
 // This rank's part, and the ranks of the whole that are in it.
-struct Split {
-  std::shared_ptr<Group> group = nullptr;
+struct SplitGroup {
+  std::shared_ptr<SharedGroup> group = nullptr;
   std::vector<int64_t> members = {};
 };
 
 // The ranks of one color by key and rank. Collective over the whole. Throws std::invalid_argument, on every
 // rank, for a negative color and where ranks of one color share no memory.
-Split split(const Whole& whole, int64_t color, int64_t key);
+SplitGroup split(const Whole& whole, int64_t color, int64_t key);
 
 }  // namespace shardway::shm

@@ -38,7 +38,7 @@ struct Hello {
   cpu_set_t cores_at_cache = {};  // those that share the last cache of its first; rank 0's word counts
   int64_t quota = -1;
   Processor processor = Processor::unknown;  // rank 0's word counts
-  Pins pins = {};
+  TuningPins pins = {};
   uint8_t is_mistaken = 0;  // its user made a mistake, which why_not tells: no rank goes on
   Reason why_not = {};
 };

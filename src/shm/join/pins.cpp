@@ -10,19 +10,19 @@ namespace {
 
 struct Word {
   std::string_view name;
-  int8_t Pins::*value;
+  int8_t TuningPins::*value;
 };
 
-constexpr std::array kWords = {Word{.name = "swap", .value = &Pins::swap},
-                               Word{.name = "hand_back", .value = &Pins::hand_back}};
+constexpr std::array kWords = {Word{.name = "swap", .value = &TuningPins::swap},
+                               Word{.name = "hand_back", .value = &TuningPins::hand_back}};
 
 bool is_pinned(int8_t value) { return value == 0 || value == 1; }
 
-class Reader {
+class PinReader {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit PinReader(std::string_view text) : text_(text) {}
 
-  Pins read() {
+  TuningPins read() {
     for (size_t begin = 0; begin <= text_.size();) {
       const size_t end = std::min(text_.find(',', begin), text_.size());
       take(text_.substr(begin, end - begin));
@@ -55,19 +55,19 @@ class Reader {
   }
 
   std::string_view text_;
-  Pins pins_ = {};
+  TuningPins pins_ = {};
 };
 
 }  // namespace
 
-Pins pins_of(std::string_view text) { return text.empty() ? Pins{} : Reader(text).read(); }
+TuningPins pins_of(std::string_view text) { return text.empty() ? TuningPins{} : PinReader(text).read(); }
 
-Pins pins_of_environment() {
+TuningPins pins_of_environment() {
   const char* text = std::getenv("SHARDWAY_TUNING");
   return pins_of(text != nullptr ? text : "");
 }
 
-std::string text_of(const Pins& pins) {
+std::string text_of(const TuningPins& pins) {
   std::string text;
   for (const Word& known : kWords) {
     if (!is_pinned(pins.*known.value)) continue;

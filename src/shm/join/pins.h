@@ -8,20 +8,20 @@
 namespace shardway::shm {
 
 // 0 or 1 where the choice is pinned; any other value leaves it to the default. It travels as it is.
-struct Pins {
+struct TuningPins {
   int8_t swap = -1;       // two ranks fill what they have emptied (swap.h)
   int8_t hand_back = -1;  // readers write the lines that they have read (lines.h)
 
-  bool operator==(const Pins&) const = default;
+  bool operator==(const TuningPins&) const = default;
 };
 
 // Of a text such as "swap=1,hand_back=0". Throws std::invalid_argument that says what is allowed.
-Pins pins_of(std::string_view text);
+TuningPins pins_of(std::string_view text);
 
 // Of the variable; nothing is pinned where it is empty or not set.
-Pins pins_of_environment();
+TuningPins pins_of_environment();
 
 // The text that gives them; "nothing" where nothing is pinned.
-std::string text_of(const Pins& pins);
+std::string text_of(const TuningPins& pins);
 
 }  // namespace shardway::shm

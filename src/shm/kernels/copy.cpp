@@ -30,7 +30,7 @@ struct BoxCopy {
     const int64_t left = loops.dims() - outer;
     if (left == 0) return kernels.copy(to, from, run);
     if (left == 2) return copy_tile(to, from);
-    const Rows rows{loops.extent(outer), run, loops.stride(outer, kTo), loops.stride(outer, kFrom)};
+    const CopiedRows rows{loops.extent(outer), run, loops.stride(outer, kTo), loops.stride(outer, kFrom)};
     if (!streams) return kernels.copy_rows(to, from, rows);
     for (int64_t r = 0; r < rows.rows; ++r) {
       kernels.stream(to + r * rows.to_stride, from + r * rows.from_stride, run);
@@ -103,7 +103,7 @@ void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byt
   copy.copy_from(0, to, from);
 }
 
-void pack_box(std::byte* to, const std::byte* from, const Dims& from_strides, const Dims& extent,
+void pack_box(std::byte* to, const std::byte* from, const FixedDims& from_strides, const FixedDims& extent,
               int64_t element_bytes) {
   copy_box(to, packed_strides(extent, element_bytes), from, from_strides, extent, element_bytes);
 }

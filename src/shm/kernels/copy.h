@@ -30,7 +30,7 @@ void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byt
               int64_t whole_bytes = 0);
 
 // The same, to where the elements lie row by row.
-void pack_box(std::byte* to, const std::byte* from, const Dims& from_strides, const Dims& extent,
+void pack_box(std::byte* to, const std::byte* from, const FixedDims& from_strides, const FixedDims& extent,
               int64_t element_bytes);
 
 }  // namespace shardway::shm

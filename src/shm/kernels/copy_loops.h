@@ -119,7 +119,7 @@ void stream_loop(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 
 template <int run>
-SHARDWAY_INLINE void copy_rows_of(std::byte* to, const std::byte* from, const Rows& rows) {
+SHARDWAY_INLINE void copy_rows_of(std::byte* to, const std::byte* from, const CopiedRows& rows) {
   for (int64_t r = 0; r < rows.rows; ++r) {
     std::byte element[run];
     __builtin_memcpy(element, from + r * rows.from_stride, run);
@@ -128,7 +128,7 @@ SHARDWAY_INLINE void copy_rows_of(std::byte* to, const std::byte* from, const Ro
 }
 
 template <class Isa>
-void copy_rows_loop(std::byte* to, const std::byte* from, const Rows& rows) {
+void copy_rows_loop(std::byte* to, const std::byte* from, const CopiedRows& rows) {
   switch (rows.run) {
     case 1:
       return copy_rows_of<1>(to, from, rows);

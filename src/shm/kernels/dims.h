@@ -14,24 +14,24 @@ namespace shardway::shm {
 
 inline constexpr size_t kMaxDims = 16;
 
-class Dims {
+class FixedDims {
  public:
   // The numbers are not written before they are used, as they would be by `= {}` of a defaulted constructor.
-  Dims() {}  // NOLINT(modernize-use-equals-default)
-  Dims(const std::vector<int64_t>& values) : Dims(std::span(values)) {}
-  Dims(const shardway::Dims& values) : Dims(std::span(values)) {}
-  Dims(std::span<const int64_t> values) : count_(values.size()) {
+  FixedDims() {}  // NOLINT(modernize-use-equals-default)
+  FixedDims(const std::vector<int64_t>& values) : FixedDims(std::span(values)) {}
+  FixedDims(const shardway::Dims& values) : FixedDims(std::span(values)) {}
+  FixedDims(std::span<const int64_t> values) : count_(values.size()) {
     if (values.size() > kMaxDims) throw std::invalid_argument("a tensor of more than 16 dims");
     for (size_t d = 0; d < count_; ++d) at_[d] = values[d];
   }
-  Dims(const Dims& other) : Dims(std::span<const int64_t>(other)) {}
-  Dims& operator=(const Dims& other) {
+  FixedDims(const FixedDims& other) : FixedDims(std::span<const int64_t>(other)) {}
+  FixedDims& operator=(const FixedDims& other) {
     count_ = other.count_;
     for (size_t d = 0; d < count_; ++d) at_[d] = other.at_[d];
     return *this;
   }
-  static Dims zeros(size_t count) {
-    Dims dims;
+  static FixedDims zeros(size_t count) {
+    FixedDims dims;
     dims.count_ = count;
     dims.at_.fill(0);
     return dims;
@@ -44,7 +44,7 @@ class Dims {
   const int64_t* begin() const { return at_.data(); }
   const int64_t* end() const { return at_.data() + count_; }
 
-  bool operator==(const Dims& other) const {
+  bool operator==(const FixedDims& other) const {
     for (size_t d = 0; d < count_; ++d) {
       if (at_[d] != other.at_[d]) return false;
     }
@@ -56,23 +56,23 @@ class Dims {
   size_t count_ = 0;
 };
 
-inline Dims one_dim(int64_t value) { return std::span<const int64_t>(&value, 1); }
+inline FixedDims one_dim(int64_t value) { return std::span<const int64_t>(&value, 1); }
 
-inline int64_t volume(const Dims& extent) {
+inline int64_t volume(const FixedDims& extent) {
   int64_t product = 1;
   for (const int64_t length : extent) product *= length;
   return product;
 }
 
 // Bytes from the first element to the one at `offset`.
-inline int64_t offset_bytes(const Dims& offset, const Dims& strides) {
+inline int64_t offset_bytes(const FixedDims& offset, const FixedDims& strides) {
   int64_t bytes = 0;
   for (size_t d = 0; d < offset.size(); ++d) bytes += offset[d] * strides[d];
   return bytes;
 }
 
 // Bytes from the first element of a box to the end of its last; 0 for an empty one.
-inline int64_t span_bytes(const Dims& extent, const Dims& strides, int64_t element_bytes) {
+inline int64_t span_bytes(const FixedDims& extent, const FixedDims& strides, int64_t element_bytes) {
   int64_t bytes = element_bytes;
   for (size_t d = 0; d < extent.size(); ++d) {
     if (extent[d] == 0) return 0;
@@ -82,8 +82,8 @@ inline int64_t span_bytes(const Dims& extent, const Dims& strides, int64_t eleme
 }
 
 // Strides, in bytes, of elements that lie row by row.
-inline Dims packed_strides(const Dims& extent, int64_t element_bytes) {
-  Dims strides = Dims::zeros(extent.size());
+inline FixedDims packed_strides(const FixedDims& extent, int64_t element_bytes) {
+  FixedDims strides = FixedDims::zeros(extent.size());
   int64_t bytes = element_bytes;
   for (size_t d = extent.size(); d-- > 0;) {
     strides[d] = bytes;
@@ -93,7 +93,7 @@ inline Dims packed_strides(const Dims& extent, int64_t element_bytes) {
 }
 
 // Whether elements with these strides lie row by row.
-inline bool is_packed(const Dims& extent, const Dims& strides, int64_t element_bytes) {
+inline bool is_packed(const FixedDims& extent, const FixedDims& strides, int64_t element_bytes) {
   int64_t bytes = element_bytes;
   for (size_t d = extent.size(); d-- > 0;) {
     if (extent[d] != 1 && strides[d] != bytes) return false;

@@ -10,7 +10,7 @@
 namespace shardway::shm {
 
 // Rows of `run` bytes, `rows` of them, each side with its own stride in bytes.
-struct Rows {
+struct CopiedRows {
   int64_t rows = 1;
   int64_t run = 0;
   int64_t to_stride = 0;
@@ -36,7 +36,7 @@ struct Kernels {
   void (*copy)(std::byte* to, const std::byte* from, int64_t bytes);
   void (*stream)(std::byte* to, const std::byte* from, int64_t bytes);  // past the cache, with its fence
   void (*copy_twice)(std::byte* to, std::byte* also_to, const std::byte* from, int64_t bytes);
-  void (*copy_rows)(std::byte* to, const std::byte* from, const Rows& rows);
+  void (*copy_rows)(std::byte* to, const std::byte* from, const CopiedRows& rows);
   void (*copy_tile)(std::byte* to, const std::byte* from, const Tile& tile);
   ReduceLoop (*reduce_loop)(Element element, Reduction op, bool scaled);  // null where it is not defined
 };

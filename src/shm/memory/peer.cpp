@@ -11,10 +11,10 @@ namespace {
 
 // The peers that are mapped and the arenas of this process, by nonce. A child of fork starts with none: a
 // mapping it inherited is its parent's to close.
-class Known {
+class KnownPeers {
  public:
-  static Known& instance() {
-    static auto* known = new Known;  // never destroyed: groups may outlive the end of main
+  static KnownPeers& instance() {
+    static auto* known = new KnownPeers;  // never destroyed: groups may outlive the end of main
     return *known;
   }
 
@@ -74,13 +74,13 @@ Peer::Peer(std::shared_ptr<Arena> arena)
       base_(arena_->base()),
       size_(arena_->size()) {}
 
-void Peer::announce(const std::shared_ptr<Arena>& arena) { Known::instance().announce(arena); }
+void Peer::announce(const std::shared_ptr<Arena>& arena) { KnownPeers::instance().announce(arena); }
 
-std::shared_ptr<Peer> Peer::find(const Nonce& nonce) { return Known::instance().find(nonce); }
+std::shared_ptr<Peer> Peer::find(const Nonce& nonce) { return KnownPeers::instance().find(nonce); }
 
 std::shared_ptr<Peer> Peer::remember(std::shared_ptr<Peer> peer) {
   const Nonce nonce = peer->nonce_;
-  return Known::instance().add(nonce, std::move(peer));
+  return KnownPeers::instance().add(nonce, std::move(peer));
 }
 
 }  // namespace shardway::shm

@@ -25,9 +25,9 @@ Moves without_own(Moves moves, int64_t rank) {
   return moves;
 }
 
-class Exchange : public Transfer {
+class DeviceExchange : public Transfer {
  public:
-  Exchange(const AllToAll& all_to_all, const Route& route, const at::Tensor& x, const at::Tensor& out)
+  DeviceExchange(const AllToAll& all_to_all, const Route& route, const at::Tensor& x, const at::Tensor& out)
       : route_(route),
         x_(x),
         out_(out),
@@ -105,7 +105,7 @@ class Exchange : public Transfer {
 
 std::unique_ptr<Transfer> start_by_all_to_all(const AllToAll& all_to_all, const Route& route,
                                               const at::Tensor& x, const at::Tensor& out) {
-  return std::make_unique<Exchange>(all_to_all, route, x, out);
+  return std::make_unique<DeviceExchange>(all_to_all, route, x, out);
 }
 
 }  // namespace shardway

@@ -46,12 +46,12 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
   int64_t rank() const override { return backend_->getRank(); }
   int64_t size() const override { return backend_->getSize(); }
 
-  std::unique_ptr<Message> send(const at::Tensor& bytes, int64_t to) override {
+  std::unique_ptr<Letter> send(const at::Tensor& bytes, int64_t to) override {
     std::vector<at::Tensor> tensors{bytes};
     return message(to, [&] { return backend_->send(tensors, static_cast<int>(to), tag(bytes)); });
   }
 
-  std::unique_ptr<Message> receive(const at::Tensor& bytes, int64_t from) override {
+  std::unique_ptr<Letter> receive(const at::Tensor& bytes, int64_t from) override {
     std::vector<at::Tensor> tensors{bytes};
     return message(from, [&] { return backend_->recv(tensors, static_cast<int>(from), tag(bytes)); });
   }
@@ -63,7 +63,7 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
   }
   bool takes_shorter() const override { return takes_shorter(*backend_); }
 
-  std::unique_ptr<Message> receive_up_to(const at::Tensor& bytes, int64_t from) override {
+  std::unique_ptr<Letter> receive_up_to(const at::Tensor& bytes, int64_t from) override {
     return receive(bytes, from);
   }
 
@@ -81,7 +81,7 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
   }
 
  private:
-  class WorkMessage : public Message {
+  class WorkMessage : public Letter {
    public:
     WorkMessage(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<BackendMail> mail, int64_t peer)
         : work_(std::move(work)), mail_(std::move(mail)), peer_(peer) {}
@@ -97,7 +97,7 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
   };
 
   template <class Post>
-  std::unique_ptr<Message> message(int64_t peer, Post&& post) {
+  std::unique_ptr<Letter> message(int64_t peer, Post&& post) {
     return std::make_unique<WorkMessage>(reaching(peer, post), shared_from_this(), peer);
   }
 

@@ -9,9 +9,9 @@
 namespace shardway {
 
 // A message under way.
-class Message {
+class Letter {
  public:
-  virtual ~Message() = default;
+  virtual ~Letter() = default;
   virtual void wait() = 0;
 };
 
@@ -22,12 +22,12 @@ class Mail {
   virtual ~Mail() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  virtual std::unique_ptr<Message> send(const at::Tensor& bytes, int64_t to) = 0;
-  virtual std::unique_ptr<Message> receive(const at::Tensor& bytes, int64_t from) = 0;
+  virtual std::unique_ptr<Letter> send(const at::Tensor& bytes, int64_t to) = 0;
+  virtual std::unique_ptr<Letter> receive(const at::Tensor& bytes, int64_t from) = 0;
 
   // As `receive`, of a message that may be shorter than `bytes`, where the engine allows it.
   virtual bool takes_shorter() const = 0;
-  virtual std::unique_ptr<Message> receive_up_to(const at::Tensor& bytes, int64_t from) = 0;
+  virtual std::unique_ptr<Letter> receive_up_to(const at::Tensor& bytes, int64_t from) = 0;
 };
 
 }  // namespace shardway

@@ -74,7 +74,7 @@ class Janitor {
     return *janitor;
   }
 
-  void adopt(std::deque<std::unique_ptr<Message>> messages) {
+  void adopt(std::deque<std::unique_ptr<Letter>> messages) {
     const std::lock_guard lock(mutex_);
     if (!home_.is_this()) begin_anew();
     for (auto& message : messages) left_.push_back(std::move(message));
@@ -104,7 +104,7 @@ class Janitor {
     for (;;) {
       std::unique_lock lock(mutex_);
       came_->wait(lock, [this] { return !left_.empty(); });
-      const std::unique_ptr<Message> message = std::move(left_.front());
+      const std::unique_ptr<Letter> message = std::move(left_.front());
       left_.pop_front();
       lock.unlock();
       try {
@@ -117,12 +117,12 @@ class Janitor {
   HomeProcess home_;
   shm::ForkMutex mutex_;
   std::unique_ptr<std::condition_variable_any> came_ = std::make_unique<std::condition_variable_any>();
-  std::deque<std::unique_ptr<Message>> left_;
+  std::deque<std::unique_ptr<Letter>> left_;
   bool is_at_work_ = false;
 };
 
 // Never ended: in a child of fork they are the parent's.
-void abandon(std::deque<std::unique_ptr<Message>>& messages) {
+void abandon(std::deque<std::unique_ptr<Letter>>& messages) {
   for (auto& message : messages) (void)message.release();
   messages.clear();
 }
@@ -192,7 +192,7 @@ class MailTransfer : public Transfer {
   Arrivals arrivals_;
   std::vector<Posting> order_;
   size_t posted_ = 0;
-  std::deque<std::unique_ptr<Message>> in_flight_;
+  std::deque<std::unique_ptr<Letter>> in_flight_;
   at::Tensor packed_;
   Box packed_box_;
 };
@@ -216,7 +216,7 @@ Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_
   const at::Tensor own_row = rows.select(0, mail.rank());
   own_row.narrow(0, 0, mine.numel()).copy_(mine);
   const at::Tensor& sent = mail.takes_shorter() ? mine : own_row;
-  std::deque<std::unique_ptr<Message>> in_flight;
+  std::deque<std::unique_ptr<Letter>> in_flight;
   for (int64_t distance = 1; distance < ranks; ++distance) {
     const int64_t behind = (mail.rank() - distance + ranks) % ranks;
     const int64_t ahead = (mail.rank() + distance) % ranks;

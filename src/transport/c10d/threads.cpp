@@ -79,12 +79,12 @@ class PostOffice {
   bool closed_ = false;
 };
 
-class Sent : public Message {
+class Sent : public Letter {
  public:
   void wait() override {}
 };
 
-class Awaited : public Message {
+class Awaited : public Letter {
  public:
   Awaited(std::shared_ptr<PostOffice> office, int64_t from, int64_t to, at::Tensor bytes, bool may_be_shorter)
       : office_(std::move(office)),
@@ -119,18 +119,18 @@ class ThreadMail : public Mail {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return office_->ranks(); }
 
-  std::unique_ptr<Message> send(const at::Tensor& bytes, int64_t to) override {
+  std::unique_ptr<Letter> send(const at::Tensor& bytes, int64_t to) override {
     office_->put(rank_, to, bytes.clone());
     return std::make_unique<Sent>();
   }
 
-  std::unique_ptr<Message> receive(const at::Tensor& bytes, int64_t from) override {
+  std::unique_ptr<Letter> receive(const at::Tensor& bytes, int64_t from) override {
     return std::make_unique<Awaited>(office_, from, rank_, bytes, /*may_be_shorter=*/false);
   }
 
   bool takes_shorter() const override { return true; }
 
-  std::unique_ptr<Message> receive_up_to(const at::Tensor& bytes, int64_t from) override {
+  std::unique_ptr<Letter> receive_up_to(const at::Tensor& bytes, int64_t from) override {
     return std::make_unique<Awaited>(office_, from, rank_, bytes, /*may_be_shorter=*/true);
   }
 

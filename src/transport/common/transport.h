@@ -70,6 +70,7 @@ struct Opening {
   int64_t row_bytes = 0;
   at::Tensor x = {};
   Moves pushes = {};
+  const RouteCall* all_reduce = nullptr;  // of x, in place of pushes: it is known whole before the meeting
 };
 
 // The moves that follow from what all ranks said, if any do. What it throws as a c10::ValueError it throws on

@@ -16,9 +16,9 @@
 namespace shardway {
 namespace {
 
-class Job : public Posted {
+class PostedJob : public Posted {
  public:
-  explicit Job(std::function<void()> call) : call_(std::move(call)) {}
+  explicit PostedJob(std::function<void()> call) : call_(std::move(call)) {}
 
   void run() {
     std::exception_ptr failure;
@@ -67,11 +67,11 @@ class Job : public Posted {
 
 class SharedJob : public Posted {
  public:
-  explicit SharedJob(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+  explicit SharedJob(std::shared_ptr<PostedJob> job) : job_(std::move(job)) {}
   void wait() override { job_->wait(); }
 
  private:
-  std::shared_ptr<Job> job_;
+  std::shared_ptr<PostedJob> job_;
 };
 
 std::function<void()> in_callers_mode(std::function<void()> call) {
@@ -102,8 +102,8 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
     return std::this_thread::get_id() == id_;
   }
 
-  std::shared_ptr<Job> add(std::function<void()> call) {
-    auto job = std::make_shared<Job>(std::move(call));
+  std::shared_ptr<PostedJob> add(std::function<void()> call) {
+    auto job = std::make_shared<PostedJob>(std::move(call));
     const std::lock_guard lock(mutex_);
     if (!has_started_) start();
     jobs_.push_back(job);
@@ -138,7 +138,7 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
     for (;;) {
       came_.wait(lock, [this] { return stops_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
-      const std::shared_ptr<Job> job = std::move(jobs_.front());
+      const std::shared_ptr<PostedJob> job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
       job->run();
@@ -150,7 +150,7 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
   HomeProcess home_;
   std::mutex mutex_;
   std::condition_variable came_;
-  std::deque<std::shared_ptr<Job>> jobs_;
+  std::deque<std::shared_ptr<PostedJob>> jobs_;
   int64_t waiting_or_running_ = 0;
   std::thread::id id_;
   bool has_started_ = false;
@@ -165,7 +165,7 @@ bool Turns::is_own_thread() const { return thread_->is_this(); }
 
 void Turns::in_turn(const std::function<void()>& call, const std::function<void()>& give_up) {
   if (!thread_->is_busy()) return call();
-  const std::shared_ptr<Job> job = thread_->add(in_callers_mode(call));
+  const std::shared_ptr<PostedJob> job = thread_->add(in_callers_mode(call));
   try {
     while (!job->is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
   } catch (...) {

@@ -27,14 +27,14 @@
 namespace shardway {
 namespace {
 
-enum class Wanted : uint8_t { whatever_is_there, shm, c10d };
+enum class WantedTransport : uint8_t { whatever_is_there, shm, c10d };
 
-Wanted wanted_transport() {
+WantedTransport wanted_transport() {
   const char* value = std::getenv("SHARDWAY_TRANSPORT");
-  if (value == nullptr || *value == '\0') return Wanted::whatever_is_there;
+  if (value == nullptr || *value == '\0') return WantedTransport::whatever_is_there;
   const std::string_view word(value);
   TORCH_CHECK_VALUE(word == "shm" || word == "c10d", "SHARDWAY_TRANSPORT=", word, " is neither shm nor c10d");
-  return word == "shm" ? Wanted::shm : Wanted::c10d;
+  return word == "shm" ? WantedTransport::shm : WantedTransport::c10d;
 }
 
 // What is known of a process group: not decided yet, an engine, or none; and the turns of its messages.
@@ -278,10 +278,10 @@ class HostTransport : public Transport {
 };
 
 std::shared_ptr<Transport> HostTransport::decide() {
-  const Wanted wanted = wanted_transport();
-  if (size_ == 1 || wanted == Wanted::c10d || is_fake(*group_)) return nullptr;
+  const WantedTransport wanted = wanted_transport();
+  if (size_ == 1 || wanted == WantedTransport::c10d || is_fake(*group_)) return nullptr;
   if (is_virtual(*group_)) {  // its own methods may be the point of it
-    TORCH_CHECK_VALUE(wanted != Wanted::shm, "SHARDWAY_TRANSPORT=shm, but the process group (",
+    TORCH_CHECK_VALUE(wanted != WantedTransport::shm, "SHARDWAY_TRANSPORT=shm, but the process group (",
                       group_->getBackendName(), ") has no engine of torch's");
     return nullptr;
   }
@@ -290,10 +290,10 @@ std::shared_ptr<Transport> HostTransport::decide() {
   const auto exchange = [this](std::span<const std::byte> mine) {
     return exchanged_aside(c10d_, mine, host_->has_failed);
   };
-  shm::Joined joined;
+  shm::JoinedGroup joined;
   translated(rank_, [&] {
     try {
-      joined = shm::Group::join(
+      joined = shm::SharedGroup::join(
           {.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
     } catch (const c10::Error&) {  // the exchange's own: its engine tells the others
       throw;
@@ -303,7 +303,7 @@ std::shared_ptr<Transport> HostTransport::decide() {
     }
   });
   if (joined.group) return make_shm_transport(std::move(joined.group));
-  TORCH_CHECK_VALUE(wanted != Wanted::shm,
+  TORCH_CHECK_VALUE(wanted != WantedTransport::shm,
                     "SHARDWAY_TRANSPORT=shm, but the ranks share no memory: ", joined.why_not);
   return nullptr;
 }

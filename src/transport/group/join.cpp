@@ -27,7 +27,7 @@ auto translated(Body&& body) {
 }  // namespace
 
 Group join(const JoinOptions& options) {
-  shm::Joined joined = translated([&] { return shm::join_world(options); });
+  shm::JoinedGroup joined = translated([&] { return shm::join_world(options); });
   TORCH_CHECK_VALUE(joined.group, "join: the ranks share no memory: ", joined.why_not,
                     "; make a Group of a c10d process group instead");
   std::shared_ptr<Transport> world = make_shm_transport(std::move(joined.group));
@@ -40,7 +40,7 @@ Group Group::split(int64_t color, int64_t key) const {
   const auto exchange = [this](std::span<const std::byte> mine) { return exchanged(transport(), mine); };
   const shm::Whole whole{
       .rank = rank_, .size = size_, .exchange = exchange, .timeout = transport().timeout()};
-  shm::Split part = translated([&] { return shm::split(whole, color, key); });
+  shm::SplitGroup part = translated([&] { return shm::split(whole, color, key); });
   Group group(make_shm_transport(std::move(part.group)));
   const std::vector<int64_t> numbers = global_ranks();
   for (const int64_t member : part.members)

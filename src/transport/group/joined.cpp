@@ -6,13 +6,13 @@
 namespace shardway {
 namespace {
 
-struct Joined {
+struct JoinedWorlds {
   std::mutex mutex;
   std::vector<std::weak_ptr<Transport>> worlds;
   std::atomic<size_t> count{0};  // of `worlds`
 
-  static Joined& instance() {
-    static auto* joined = new Joined;  // never destroyed: calls may outlive the end of main
+  static JoinedWorlds& instance() {
+    static auto* joined = new JoinedWorlds;  // never destroyed: calls may outlive the end of main
     return *joined;
   }
 };
@@ -20,7 +20,7 @@ struct Joined {
 }  // namespace
 
 void remember_joined(const std::shared_ptr<Transport>& world) {
-  Joined& joined = Joined::instance();
+  JoinedWorlds& joined = JoinedWorlds::instance();
   const std::lock_guard lock(joined.mutex);
   std::erase_if(joined.worlds, [](const auto& entry) { return entry.expired(); });
   joined.worlds.push_back(world);
@@ -30,7 +30,7 @@ void remember_joined(const std::shared_ptr<Transport>& world) {
 
 std::vector<std::shared_ptr<Transport>> joined_worlds() {
   std::vector<std::shared_ptr<Transport>> held;
-  Joined& joined = Joined::instance();
+  JoinedWorlds& joined = JoinedWorlds::instance();
   if (joined.count.load(std::memory_order_relaxed) == 0) return held;
   const std::lock_guard lock(joined.mutex);
   for (const auto& entry : joined.worlds) {

@@ -43,7 +43,7 @@ size_t limit_from_environment() {
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE)) / 32;
 }
 
-struct Block {
+struct WarmBlock {
   void* data = nullptr;
   size_t bytes = 0;
 };
@@ -55,7 +55,7 @@ class BlockCache {
     return *cache;
   }
 
-  Block take(size_t bytes) {
+  WarmBlock take(size_t bytes) {
     const size_t wanted = class_of(bytes);
     const std::lock_guard lock(mutex_);
     in_use_ += wanted;
@@ -66,14 +66,14 @@ class BlockCache {
     }
     const auto warmest = alike->second.back();  // the last one freed
     alike->second.pop_back();
-    const Block found = *warmest;
+    const WarmBlock found = *warmest;
     kept_.erase(warmest);
     kept_bytes_ -= wanted;
     ++reused_;
     return found;
   }
 
-  void give_back(Block block) {
+  void give_back(WarmBlock block) {
     const std::lock_guard lock(mutex_);
     in_use_ -= block.bytes;
     by_size_[block.bytes].push_back(kept_.insert(kept_.end(), block));
@@ -117,7 +117,7 @@ class BlockCache {
 
   void shrink_to(size_t limit) {
     for (; kept_bytes_ > limit; kept_.pop_front()) {
-      const Block& oldest = kept_.front();
+      const WarmBlock& oldest = kept_.front();
       by_size_[oldest.bytes].pop_front();
       kept_bytes_ -= oldest.bytes;
       std::free(oldest.data);
@@ -126,8 +126,8 @@ class BlockCache {
 
   shm::ForkMutex mutex_;
   const size_t limit_ = limit_from_environment();
-  std::list<Block> kept_;                                                       // oldest first
-  std::unordered_map<size_t, std::deque<std::list<Block>::iterator>> by_size_;  // those of one size, too
+  std::list<WarmBlock> kept_;                                                       // oldest first
+  std::unordered_map<size_t, std::deque<std::list<WarmBlock>::iterator>> by_size_;  // those of one size, too
   size_t kept_bytes_ = 0;
   size_t in_use_ = 0;
   int64_t reused_ = 0;
@@ -143,7 +143,7 @@ class WarmAllocator : public c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes < kLeastBytes) return c10::GetCPUAllocator()->allocate(bytes);
-    auto* block = new Block(BlockCache::instance().take(bytes));
+    auto* block = new WarmBlock(BlockCache::instance().take(bytes));
     return {block->data, block, &give_back, c10::Device(c10::kCPU)};
   }
 
@@ -151,7 +151,7 @@ class WarmAllocator : public c10::Allocator {
 
  private:
   static void give_back(void* context) {
-    auto* block = static_cast<Block*>(context);
+    auto* block = static_cast<WarmBlock*>(context);
     BlockCache::instance().give_back(*block);
     delete block;
   }

@@ -74,7 +74,7 @@ class ShmTransport : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group) {
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::SharedGroup> group) {
   return make_shm_transport(std::make_shared<ShmEngine>(std::move(group)));
 }
 

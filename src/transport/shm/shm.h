@@ -10,7 +10,7 @@ namespace shardway {
 
 class ShmEngine;
 
-std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group);
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::SharedGroup> group);
 std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<ShmEngine> engine);
 
 }  // namespace shardway

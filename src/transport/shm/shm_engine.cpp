@@ -24,22 +24,15 @@ bool is_any_known(const KnownInputs& known) {
   return std::any_of(known.begin(), known.end(), [](const at::Tensor& input) { return input.defined(); });
 }
 
-void run_all_reduce(shm::Group& group, const Route& route, const at::Tensor& x, const at::Tensor& out,
-                    const Subject& subject) {
-  const at::Tensor input = x.contiguous();
-  const at::Tensor landed = out.is_contiguous() ? out : at::empty_like(input);
-  group.run(shm::AllReduce{.input = static_cast<const std::byte*>(input.const_data_ptr()),
-                           .output = static_cast<std::byte*>(landed.mutable_data_ptr()),
-                           .bytes = static_cast<int64_t>(input.nbytes()),
-                           .how = combination(route, x.scalar_type())},
-            subject);
-  if (!landed.is_same(out)) out.copy_(landed);
-}
-
-// Which has ways of its own (shm/calls/all_reduce.h).
-bool is_large_all_reduce(const RouteCall& moves) {
-  return moves.route->pattern == Pattern::all_reduce &&
-         static_cast<int64_t>(moves.x.nbytes()) > ShmEngine::slot_bytes();
+void run_all_reduce(shm::SharedGroup& group, const RouteCall& moves, const Subject& subject,
+                    const shm::Talk* talk = nullptr) {
+  const at::Tensor input = moves.x.contiguous();
+  const at::Tensor landed = moves.out.is_contiguous() ? moves.out : at::empty_like(input);
+  const shm::AllReduce all_reduce{.input = static_cast<const std::byte*>(input.const_data_ptr()),
+                                  .output = static_cast<std::byte*>(landed.mutable_data_ptr()),
+                                  .bytes = static_cast<int64_t>(input.nbytes()),
+                                  .how = combination(*moves.route, moves.x.scalar_type())};
+  if (group.run(all_reduce, subject, talk) && !landed.is_same(moves.out)) moves.out.copy_(landed);
 }
 
 // The blocks live as long as it.
@@ -52,7 +45,7 @@ shm::Talk talk_of(const at::Tensor& block, Blocks& blocks) {
 
 }  // namespace
 
-ShmEngine::ShmEngine(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
+ShmEngine::ShmEngine(std::shared_ptr<shm::SharedGroup> group) : group_(std::move(group)) {}
 
 int64_t ShmEngine::slot_bytes() { return kSlotBytes; }
 
@@ -74,7 +67,7 @@ Blocks ShmEngine::fresh_blocks(int64_t row_bytes) {
 
 Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) {
   Blocks blocks;
-  in_turn([&](shm::Group& group) {
+  in_turn([&](shm::SharedGroup& group) {
     blocks = fresh_blocks(row_bytes);
     group.gather_notes(talk_of(mine, blocks), subject);
     blocks.number = group.calls();
@@ -83,35 +76,37 @@ Blocks ShmEngine::all_gather_block(const at::Tensor& mine, int64_t row_bytes, co
 }
 
 void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decide& decide) {
-  in_turn([&](shm::Group& group) {
+  in_turn([&](shm::SharedGroup& group) {
     Blocks blocks = fresh_blocks(opening.row_bytes);
     shm::Talk talk = talk_of(opening.block, blocks);
     ShmPart part(opening.x, opening.pushes);
-    std::optional<RouteCall> moves;
     std::exception_ptr verdict;
     talk.agrees = [&] {
+      std::optional<RouteCall> moves;
       blocks.number = group.calls();
       try {
         moves = decide(std::move(blocks));
       } catch (const c10::ValueError&) {  // the same on every rank: none of them moves anything
         verdict = std::current_exception();
       }
-      if (!moves || is_large_all_reduce(*moves)) return false;
-      part.complete(*moves->route, moves->x, moves->out, {});
-      return true;
+      const bool is_part = moves && opening.all_reduce == nullptr;
+      if (is_part) part.complete(*moves->route, moves->x, moves->out, {});
+      return moves.has_value();
     };
-    group.run(part.part(), subject, &talk);
+    if (opening.all_reduce != nullptr) {
+      run_all_reduce(group, *opening.all_reduce, subject, &talk);
+    } else {
+      group.run(part.part(), subject, &talk);
+    }
     if (verdict) std::rethrow_exception(verdict);
-    if (moves && is_large_all_reduce(*moves))
-      run_all_reduce(group, *moves->route, moves->x, moves->out, subject);
   });
 }
 
 void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,
                     const Subject& subject) {
-  in_turn([&](shm::Group& group) {
+  in_turn([&](shm::SharedGroup& group) {
     if (route.pattern == Pattern::all_reduce && !is_any_known(known))
-      return run_all_reduce(group, route, x, out, subject);
+      return run_all_reduce(group, {&route, x, out}, subject);
     const ShmPart part(route, x, out, known);
     group.run(part.part(), subject);
   });
@@ -122,7 +117,7 @@ void ShmEngine::run_alone(const Route& route, const at::Tensor& x, const at::Ten
   translated(route.rank, [&] { shm::run_alone(ShmPart(route, x, out, known).part()); });
 }
 
-void ShmEngine::in_turn(const std::function<void(shm::Group&)>& call) {
+void ShmEngine::in_turn(const std::function<void(shm::SharedGroup&)>& call) {
   const auto run = [&] {
     const std::lock_guard lock(mutex_);
     translated(group_->rank(), [&] { call(*group_); });

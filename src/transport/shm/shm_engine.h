@@ -18,7 +18,7 @@ namespace shardway {
 // engine's. What goes wrong is a c10 error.
 class ShmEngine {
  public:
-  explicit ShmEngine(std::shared_ptr<shm::Group> group);
+  explicit ShmEngine(std::shared_ptr<shm::SharedGroup> group);
 
   // How large a payload is worth sending in a block.
   static int64_t slot_bytes();
@@ -37,15 +37,15 @@ class ShmEngine {
   bool is_own_thread() const { return turns_.is_own_thread(); }
 
   // Runs a call of the group's own in its turn.
-  void in_turn(const std::function<void(shm::Group&)>& call);
+  void in_turn(const std::function<void(shm::SharedGroup&)>& call);
 
-  shm::Group& group() const { return *group_; }
+  shm::SharedGroup& group() const { return *group_; }
 
  private:
   Blocks fresh_blocks(int64_t row_bytes);
   at::Tensor fresh_rows(int64_t row_bytes);
 
-  std::shared_ptr<shm::Group> group_;
+  std::shared_ptr<shm::SharedGroup> group_;
   std::recursive_mutex mutex_;  // one thread at a time, also where callers have several
   Turns turns_;
   std::mutex rows_mutex_;

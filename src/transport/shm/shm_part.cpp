@@ -87,8 +87,8 @@ shm::Combine combination(const Route& route, at::ScalarType dtype) {
   return {.element = element_of(dtype), .op = reduction_of(route.op), .divisor = route.divisor};
 }
 
-shm::Dims byte_strides(const at::Tensor& t) {
-  shm::Dims strides(std::span<const int64_t>(t.strides().data(), t.strides().size()));
+shm::FixedDims byte_strides(const at::Tensor& t) {
+  shm::FixedDims strides(std::span<const int64_t>(t.strides().data(), t.strides().size()));
   for (size_t d = 0; d < strides.size(); ++d) strides[d] *= static_cast<int64_t>(t.itemsize());
   return strides;
 }
@@ -170,8 +170,8 @@ void ShmPart::add_landings(const Route& route, at::ScalarType dtype) {
   if (!reduces(all, route)) return;
   part_.combine = combination(route, dtype);
   for (const Landing& landing : all) {
-    shm::Landing& added = part_.landings.emplace_back(
-        shm::Landing{.to = landing.box.offset, .extent = landing.box.extent, .addends = {}});
+    shm::PartLanding& added = part_.landings.emplace_back(
+        shm::PartLanding{.to = landing.box.offset, .extent = landing.box.extent, .addends = {}});
     for (const Addend& addend : landing.addends)
       added.addends.push_back({.pull = addend.pull, .from = addend.from.offset});
   }

@@ -12,7 +12,7 @@
 
 namespace shardway {
 
-shm::Dims byte_strides(const at::Tensor& t);
+shm::FixedDims byte_strides(const at::Tensor& t);
 
 // Throws c10::ValueError for a dtype that cannot be reduced.
 shm::Element element_of(at::ScalarType dtype);

@@ -12,7 +12,7 @@
 namespace shardway {
 namespace {
 
-using Bytes = std::vector<int64_t>;  // by rank
+using BytesByRank = std::vector<int64_t>;  // by rank
 
 // Of a box in a run, so that the elements of any dtype are where loops may read them.
 constexpr int64_t kAlignment = 16;
@@ -22,26 +22,26 @@ int64_t bytes_of_move(const Move& move, const at::Tensor& t) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-void add_bytes(const Moves& moves, const RouteCall& call, Bytes& bytes) {
+void add_bytes(const Moves& moves, const RouteCall& call, BytesByRank& bytes) {
   for (const Move& move : moves) {
     if (move.peer != call.route->rank) bytes[static_cast<size_t>(move.peer)] += bytes_of_move(move, call.x);
   }
 }
 
-int64_t total(const Bytes& bytes) { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
+int64_t total(const BytesByRank& bytes) { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
 
 // Where each rank's run of bytes goes on, of runs that lie one behind the other.
-Bytes beginnings(const Bytes& bytes) {
-  Bytes begin(bytes.size());
+BytesByRank beginnings(const BytesByRank& bytes) {
+  BytesByRank begin(bytes.size());
   std::exclusive_scan(bytes.begin(), bytes.end(), begin.begin(), int64_t{0});
   return begin;
 }
 
 // By call, then in the route's order: the receiver finds the boxes of a run in that order too.
-void pack(std::span<const RouteCall> calls, const Bytes& sizes, std::byte* runs) {
-  Bytes at = beginnings(sizes);
+void pack(std::span<const RouteCall> calls, const BytesByRank& sizes, std::byte* runs) {
+  BytesByRank at = beginnings(sizes);
   for (const RouteCall& call : calls) {
-    const shm::Dims strides = byte_strides(call.x);
+    const shm::FixedDims strides = byte_strides(call.x);
     for (const Move& push : call.route->pushes) {
       if (push.peer == call.route->rank || push.mine.volume() == 0) continue;
       const auto* from = static_cast<const std::byte*>(call.x.const_data_ptr());
@@ -53,8 +53,8 @@ void pack(std::span<const RouteCall> calls, const Bytes& sizes, std::byte* runs)
   }
 }
 
-void land(std::span<const RouteCall> calls, const Bytes& sizes, const std::byte* runs) {
-  Bytes at = beginnings(sizes);
+void land(std::span<const RouteCall> calls, const BytesByRank& sizes, const std::byte* runs) {
+  BytesByRank at = beginnings(sizes);
   std::vector<const std::byte*> arrived;
   for (const RouteCall& call : calls) {
     arrived.assign(call.route->pulls.size(), nullptr);
@@ -72,8 +72,8 @@ void land(std::span<const RouteCall> calls, const Bytes& sizes, const std::byte*
 }  // namespace
 
 void run_together(Transport& transport, std::span<const RouteCall> calls, const Subject& subject) {
-  AllToAllSizes sizes{.send = Bytes(static_cast<size_t>(transport.size())),
-                      .recv = Bytes(static_cast<size_t>(transport.size()))};
+  AllToAllSizes sizes{.send = BytesByRank(static_cast<size_t>(transport.size())),
+                      .recv = BytesByRank(static_cast<size_t>(transport.size()))};
   for (const RouteCall& call : calls) {
     add_bytes(call.route->pushes, call, sizes.send);
     add_bytes(call.route->pulls, call, sizes.recv);

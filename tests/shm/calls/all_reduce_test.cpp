@@ -69,7 +69,7 @@ TEST_P(AllReduces, AllReduceOfMemoryOfAllKindsGivesTheSumEverywhere) {
   EXPECT_EQ(run(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
 }
 
-void check_in_group(shm::Group& group, int64_t count, bool in_place) {
+void check_in_group(shm::SharedGroup& group, int64_t count, bool in_place) {
   std::vector<int32_t> x(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = element(group.rank(), i);
   const std::vector<int32_t> before = x;
@@ -90,7 +90,7 @@ TEST_P(AllReduces, EveryWayGivesTheSame) {
        {shm::Tuning{}, shm::Tuning{.inline_bytes = 0}, shm::Tuning{.shuttles = false},
         shm::Tuning{.inline_bytes = 0, .shuttles = false},
         shm::Tuning{.shuttles = false, .hands_back = true}}) {
-    const auto body = [](shm::Group& group) {
+    const auto body = [](shm::SharedGroup& group) {
       for (const int64_t count : kCounts) {
         for (const bool in_place : {false, true}) check_in_group(group, count, in_place);
       }

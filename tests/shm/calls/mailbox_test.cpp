@@ -26,11 +26,11 @@ std::vector<std::byte> message(int64_t count, int value) {
   return std::vector<std::byte>(static_cast<size_t>(count), static_cast<std::byte>(value));
 }
 
-void send(shm::Group& group, int64_t to, int64_t tag, const std::vector<std::byte>& bytes) {
+void send(shm::SharedGroup& group, int64_t to, int64_t tag, const std::vector<std::byte>& bytes) {
   group.mailbox().send(to, {.tag = tag, .kind = 1}, bytes);
 }
 
-shm::Receipt receive(shm::Group& group, std::optional<int64_t> from, int64_t tag,
+shm::Receipt receive(shm::SharedGroup& group, std::optional<int64_t> from, int64_t tag,
                      std::vector<std::byte>& bytes) {
   const auto receipt = group.mailbox().ask({.from = from, .label = {.tag = tag, .kind = 1}, .to = bytes});
   group.mailbox().wait(receipt, 10s);
@@ -38,7 +38,7 @@ shm::Receipt receive(shm::Group& group, std::optional<int64_t> from, int64_t tag
 }
 
 TEST(Mailbox, MessagesOfOneTagKeepTheirOrderAndTagsDoNotMix) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     const int64_t peer = 1 - group.rank();
     for (int i = 0; i < 100; ++i) send(group, peer, i % 2, message(i * 700, i));
     for (int parity = 1; parity >= 0; --parity) {
@@ -53,7 +53,7 @@ TEST(Mailbox, MessagesOfOneTagKeepTheirOrderAndTagsDoNotMix) {
 }
 
 TEST(Mailbox, ReceiptsAreFulfilledInTheOrderInWhichTheyWereAskedFor) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     if (group.rank() == 0) {
       send(group, 1, 0, message(8, 1));
       send(group, 1, 0, message(8, 2));
@@ -71,7 +71,7 @@ TEST(Mailbox, ReceiptsAreFulfilledInTheOrderInWhichTheyWereAskedFor) {
 }
 
 TEST(Mailbox, AnotherLengthOrKindIsToldAndNotStored) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     if (group.rank() == 0) return send(group, 1, 0, message(5, 1));
     std::vector<std::byte> kept = message(4, 9);
     const shm::Receipt receipt = receive(group, 0, 0, kept);
@@ -80,7 +80,7 @@ TEST(Mailbox, AnotherLengthOrKindIsToldAndNotStored) {
   EXPECT_EQ(run_processes(2, body), (Endings{"", ""}));
 }
 
-void meet(shm::Group& group) {
+void meet(shm::SharedGroup& group) {
   std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
   group.gather_notes({.rows = rows.data(), .row_bytes = 64});
 }
@@ -95,7 +95,7 @@ std::string loss_in(const std::function<void()>& call) {
 }
 
 TEST(Mailbox, WhatDoesNotComeInTimeEndsTheGroup) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     std::vector<std::byte> bytes(1);
     if (group.rank() == 0) {
       const auto receipt = group.mailbox().ask({.from = 1, .label = {.kind = 1}, .to = bytes});
@@ -115,7 +115,7 @@ TEST(Mailbox, WhatDoesNotComeInTimeEndsTheGroup) {
 }
 
 TEST(Mailbox, TheMessageOfAReceiptThatWasGivenUpIsNobodys) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     std::vector<std::byte> first(1);
     std::vector<std::byte> second(1);
     if (group.rank() == 0) {
@@ -141,7 +141,7 @@ TEST(Mailbox, TheMessageOfAReceiptThatWasGivenUpIsNobodys) {
 }
 
 TEST(Mailbox, ARankThatWaitsForItselfIsToldSoAndLosesNothing) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     std::vector<std::byte> bytes(1);
     EXPECT_THROW(receive(group, group.rank(), 0, bytes), std::invalid_argument);
     send(group, group.rank(), 0, message(1, 6));
@@ -152,7 +152,7 @@ TEST(Mailbox, ARankThatWaitsForItselfIsToldSoAndLosesNothing) {
 }
 
 TEST(Mailbox, APeerThatWillNeverSendIsNamed) {
-  const Endings endings = run_processes(3, [](shm::Group& group) {
+  const Endings endings = run_processes(3, [](shm::SharedGroup& group) {
     if (group.rank() == 1) raise(SIGKILL);
     std::vector<std::byte> bytes(1);
     try {
@@ -167,7 +167,7 @@ TEST(Mailbox, APeerThatWillNeverSendIsNamed) {
 }
 
 TEST(Mailbox, ReadMessagesAreFreed) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     const int64_t peer = 1 - group.rank();
     std::vector<std::byte> bytes(1 << 20);
     for (int i = 0; i < 50; ++i) {
@@ -181,7 +181,7 @@ TEST(Mailbox, ReadMessagesAreFreed) {
 
 TEST(Mailbox, WhatIsKeptAsideBeyondTheLimitStaysWithItsSender) {
   constexpr int kMessages = 100;
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     std::vector<std::byte> got(1 << 20);
     if (group.rank() == 0) {
       for (int i = 0; i < kMessages; ++i) send(group, 1, i % 2, message(1 << 20, i));
@@ -212,7 +212,7 @@ TEST(Mailbox, WhatIsKeptAsideBeyondTheLimitStaysWithItsSender) {
 // What a rank that keeps to no rule finds in its own memory: the first message that it sent, and the line of
 // its board that counts them.
 struct Forger {
-  explicit Forger(shm::Group& group) : base(const_cast<std::byte*>(group.arena()->base())) {
+  explicit Forger(shm::SharedGroup& group) : base(const_cast<std::byte*>(group.arena()->base())) {
     const std::vector<std::byte> sign = message(64, 0xa7);
     send(group, 0, 3, sign);
     const int64_t end = group.arena()->stats().committed_bytes;
@@ -247,7 +247,7 @@ int64_t private_bytes() {
 
 // Rank 1 forges; rank 0 waits for a message of it that never comes.
 std::string failure_of_honest(const std::function<void(Forger&)>& forge) {
-  const Endings endings = run_processes(2, [&](shm::Group& group) {
+  const Endings endings = run_processes(2, [&](shm::SharedGroup& group) {
     if (group.rank() == 1) {
       Forger forger(group);
       forge(forger);
@@ -318,7 +318,7 @@ TEST(Mailbox, AMessageThatCannotBeIsRefused) {
 }
 
 TEST(Mailbox, ThreadsOfOneRankReceiveSideBySide) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     const int64_t peer = 1 - group.rank();
     std::vector<std::thread> threads;
     std::atomic<int> right{0};

@@ -10,7 +10,7 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-Numbers numbers(const Dims& dims) { return {dims.begin(), dims.end()}; }
+Numbers numbers(const FixedDims& dims) { return {dims.begin(), dims.end()}; }
 
 TEST(Pieces, RowsAreKeptTogetherWhereTheyFit) {
   const Pieces pieces(Numbers{3, 5}, 4, 40);
@@ -38,12 +38,12 @@ RC_GTEST_PROP(Pieces, CoverEveryElementOnceAndFitTheSlot, ()) {
   const int64_t slot = *rc::gen::inRange<int64_t>(4, 200);
   const Pieces pieces(extent, 4, slot);
   std::vector<int> seen(static_cast<size_t>(volume(extent)), 0);
-  const Dims strides = packed_strides(extent, 1);
+  const FixedDims strides = packed_strides(extent, 1);
   for (int64_t i = 0; i < pieces.count(); ++i) {
     const Piece piece = pieces[i];
     RC_ASSERT(volume(piece.extent) * 4 <= slot);
     for (int64_t n = 0; n < volume(piece.extent); ++n) {
-      Dims at = piece.offset;
+      FixedDims at = piece.offset;
       int64_t rest = n;
       for (size_t d = dims; d-- > 0; rest /= piece.extent[d]) at[d] += rest % piece.extent[d];
       ++seen[static_cast<size_t>(offset_bytes(at, strides))];

@@ -86,7 +86,7 @@ struct Call {
   std::vector<bool> is_shared = {};  // by rank
 };
 
-void gather(shm::Group& group, const Call& call) {
+void gather(shm::SharedGroup& group, const Call& call) {
   const int64_t size = group.size();
   Input input(*group.arena(), call.is_shared[static_cast<size_t>(group.rank())], call.number, group.rank(),
               call.sizes[static_cast<size_t>(group.rank())]);
@@ -114,7 +114,7 @@ Numbers summed(const Call& call, int64_t ranks, int64_t begin, int64_t count) {
   return sums;
 }
 
-void reduce_scatter(shm::Group& group, const Call& call) {
+void reduce_scatter(shm::SharedGroup& group, const Call& call) {
   const int64_t begin = sum_of(call.sizes, group.rank());
   const int64_t count = call.sizes[static_cast<size_t>(group.rank())];
   Input input(*group.arena(), call.is_shared[static_cast<size_t>(group.rank())], call.number, group.rank(),
@@ -137,7 +137,7 @@ void reduce_scatter(shm::Group& group, const Call& call) {
                 "reduce-scatter " + std::to_string(call.number));
 }
 
-void all_reduce(shm::Group& group, const Call& call) {
+void all_reduce(shm::SharedGroup& group, const Call& call) {
   const int64_t count = call.sizes[0];
   Input input(*group.arena(), call.is_shared[static_cast<size_t>(group.rank())], call.number, group.rank(),
               count);
@@ -160,8 +160,9 @@ struct Parting {
 
 struct Living {
   Ints members = {};
-  std::shared_ptr<shm::Group> group = nullptr;  // of this rank, if it is a member and has not dropped it
-  std::vector<Parting> partings = {};           // by place among the members; empty: it is in use
+  std::shared_ptr<shm::SharedGroup> group =
+      nullptr;                         // of this rank, if it is a member and has not dropped it
+  std::vector<Parting> partings = {};  // by place among the members; empty: it is in use
 };
 
 // All ranks throw the same dice, so they agree on what comes next without a word.
@@ -191,12 +192,13 @@ class Churn {
                              .swaps = dice_.one_in(2),
                              .hands_back = !dice_.one_in(4)};
     if (const auto place = place_in(made.members)) {
-      const shm::Joined joined = shm::Group::join({.rank = *place,
-                                                   .size = static_cast<int64_t>(made.members.size()),
-                                                   .exchange = among_(made.members),
-                                                   .arena = arena_,
-                                                   .timeout = std::chrono::seconds(30),
-                                                   .tuning = tuning});
+      const shm::JoinedGroup joined =
+          shm::SharedGroup::join({.rank = *place,
+                                  .size = static_cast<int64_t>(made.members.size()),
+                                  .exchange = among_(made.members),
+                                  .arena = arena_,
+                                  .timeout = std::chrono::seconds(30),
+                                  .tuning = tuning});
       if (!joined.group) throw std::runtime_error("no group: " + joined.why_not);
       made.group = joined.group;
     }

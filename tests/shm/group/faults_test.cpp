@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void meet(shm::Group& group) {
+void meet(shm::SharedGroup& group) {
   std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
   group.gather_notes({.rows = rows.data(), .row_bytes = 64});
 }
@@ -44,7 +44,7 @@ void require(bool holds, const std::string& what) {
 constexpr const char* kDead = "rank 1 could not be reached: its process ended";
 
 TEST(ShmFaults, APeerKilledBetweenCallsIsNamedAtTheNextAndEveryLaterOne) {
-  const Endings endings = run_processes(3, [](shm::Group& group) {
+  const Endings endings = run_processes(3, [](shm::SharedGroup& group) {
     meet(group);
     if (group.rank() == 1) raise(SIGKILL);
     for (int call = 0; call < 3; ++call) {
@@ -66,7 +66,7 @@ TEST(ShmFaults, APeerKilledInACallIsNamedByEverySurvivor) {
   for (const Where where : {Where::anywhere, Where::arena}) {
     Scenario scenario = gather({0}, 0, {30'000, 30'000, 30'000});
     scenario.where.assign(3, where);
-    const Endings endings = run_processes(3, [&](shm::Group& group) {
+    const Endings endings = run_processes(3, [&](shm::SharedGroup& group) {
       if (group.rank() == 1) {
         std::thread([] {
           std::this_thread::sleep_for(std::chrono::milliseconds(150));
@@ -87,7 +87,7 @@ TEST(ShmFaults, APeerKilledInACallIsNamedByEverySurvivor) {
 }
 
 TEST(ShmFaults, APeerThatLeftIsNamed) {
-  const Endings endings = run_processes(2, [](shm::Group& group) {
+  const Endings endings = run_processes(2, [](shm::SharedGroup& group) {
     meet(group);
     if (group.rank() == 1) return;
     const std::string said = failure_of([&] { meet(group); });
@@ -97,7 +97,7 @@ TEST(ShmFaults, APeerThatLeftIsNamed) {
 }
 
 TEST(ShmFaults, ARankMayLeaveWhileOthersFinishTheLastCall) {
-  const Endings endings = run_processes(3, [](shm::Group& group) {
+  const Endings endings = run_processes(3, [](shm::SharedGroup& group) {
     if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     run_scenario(group, gather({0}, 0, {50'000, 50'000, 50'000}));
   });
@@ -107,7 +107,7 @@ TEST(ShmFaults, ARankMayLeaveWhileOthersFinishTheLastCall) {
 TEST(ShmFaults, APeerThatDoesNotComeIsATimeout) {
   const Endings endings = run_processes(
       2,
-      [](shm::Group& group) {
+      [](shm::SharedGroup& group) {
         if (group.rank() == 1) {
           std::this_thread::sleep_for(std::chrono::milliseconds(600));
           const std::string said = failure_of([&] { meet(group); });
@@ -124,7 +124,7 @@ TEST(ShmFaults, APeerThatDoesNotComeIsATimeout) {
 }
 
 TEST(ShmFaults, ACallThatFailsOnOneRankEndsAllOfThem) {
-  const Endings endings = run_processes(2, [](shm::Group& group) {
+  const Endings endings = run_processes(2, [](shm::SharedGroup& group) {
     Scenario odd = gather({0}, 0, {100, 100});
     if (group.rank() == 1) odd.moves[1].extent = {99};  // expects one element less than rank 0 sends
     try {
@@ -140,7 +140,7 @@ TEST(ShmFaults, ACallThatFailsOnOneRankEndsAllOfThem) {
 }
 
 TEST(ShmFaults, AChildOfForkGetsAnErrorAndItsExitEndsNothing) {
-  const Endings endings = run_processes(2, [](shm::Group& group) {
+  const Endings endings = run_processes(2, [](shm::SharedGroup& group) {
     meet(group);
     const pid_t child = fork();
     if (child == 0) {
@@ -182,7 +182,8 @@ TEST(ShmGroups, ManyOfThemLeaveNoFilesMappingsOrMemoryBehind) {
   const Endings endings = run_unjoined(3, [](int64_t rank, const shm::Exchange& exchange) {
     const auto arena = shm::Arena::create(1 << 30);
     const auto round = [&] {
-      const auto joined = shm::Group::join({.rank = rank, .size = 3, .exchange = exchange, .arena = arena});
+      const auto joined =
+          shm::SharedGroup::join({.rank = rank, .size = 3, .exchange = exchange, .arena = arena});
       run_scenario(*joined.group, gather({0}, 0, {20'000, 1, 30'000}));
     };
     for (int i = 0; i < 3; ++i) round();
@@ -207,7 +208,7 @@ TEST(ShmGroups, RanksThatCannotMeetHaveNoGroupAndSayWhy) {
       if (++round == 1) all[mine.size() + offsetof(shm::Hello, doorway)] ^= std::byte(1);
       return all;
     };
-    const auto joined = shm::Group::join(
+    const auto joined = shm::SharedGroup::join(
         {.rank = rank, .size = 3, .exchange = garbled, .arena = shm::Arena::create(1 << 26)});
     require(joined.group == nullptr, "there is a group");
     require(joined.why_not.find("no process of this host answers") != std::string::npos, joined.why_not);

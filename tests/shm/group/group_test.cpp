@@ -36,7 +36,7 @@ class ShmGroup : public ::testing::TestWithParam<int64_t> {
   // As threads, then as processes.
   static void run(const std::function<Scenario()>& make, int times = 3) {
     const Scenario scenario = make();
-    const auto body = [&](shm::Group& group) { run_scenario(group, scenario, times); };
+    const auto body = [&](shm::SharedGroup& group) { run_scenario(group, scenario, times); };
     EXPECT_NO_THROW(run_threads(GetParam(), body));
     EXPECT_EQ(run_processes(GetParam(), body), Endings(static_cast<size_t>(GetParam())));
   }
@@ -132,7 +132,7 @@ TEST_P(ShmGroup, EveryWayGivesTheSame) {
           reduce_scatter({0}, 0, ragged(GetParam(), 20'000)), all_to_all(GetParam(), 40, 501)}) {
       for (int64_t shift = 0; shift < 2; ++shift) {
         if (shift > 0) scenario.where = mixed(GetParam(), shift);
-        const auto body = [&](shm::Group& group) { run_scenario(group, scenario, 2); };
+        const auto body = [&](shm::SharedGroup& group) { run_scenario(group, scenario, 2); };
         EXPECT_NO_THROW(run_threads(GetParam(), body, {.tuning = tuning}));
         EXPECT_EQ(run_processes(GetParam(), body, {.tuning = tuning}),
                   Endings(static_cast<size_t>(GetParam())));
@@ -143,7 +143,7 @@ TEST_P(ShmGroup, EveryWayGivesTheSame) {
 
 // Slots and payloads change hands from call to call, wherever the one before has left them.
 TEST_P(ShmGroup, CallsOfAllKindsFollowEachOther) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     std::mt19937 random(7);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same calls on every rank
     const auto any_of = [&](std::initializer_list<int64_t> values) {
       return std::data(values)[random() % values.size()];
@@ -165,7 +165,7 @@ TEST_P(ShmGroup, CallsOfAllKindsFollowEachOther) {
 
 TEST_P(ShmGroup, TheDefaultTuningWorks) {
   const Scenario scenario = gather({0}, 0, ragged(GetParam(), 70'000));
-  const auto body = [&](shm::Group& group) { run_scenario(group, scenario, 2); };
+  const auto body = [&](shm::SharedGroup& group) { run_scenario(group, scenario, 2); };
   EXPECT_EQ(run_processes(GetParam(), body, {.tuning = std::nullopt}),
             Endings(static_cast<size_t>(GetParam())));
 }
@@ -173,7 +173,7 @@ TEST_P(ShmGroup, TheDefaultTuningWorks) {
 // As a system may have it for a while, though each rank could have a core of its own.
 TEST_P(ShmGroup, RanksThatComeToShareACoreGoOn) {
   const Scenario scenario = gather({0}, 0, ragged(GetParam(), 20'000));
-  const auto body = [&](shm::Group& group) {
+  const auto body = [&](shm::SharedGroup& group) {
     std::array<int, 4> cores{};
     const int core = sched_getcpu();
     group.gather_notes({.note = std::as_bytes(std::span(&core, 1)),
@@ -197,7 +197,7 @@ TEST_P(ShmGroup, NothingMovesWhereNothingIsToMove) {
 }
 
 TEST_P(ShmGroup, NotesOfEveryLengthArrive) {
-  const auto body = [](shm::Group& group) {
+  const auto body = [](shm::SharedGroup& group) {
     for (int64_t length : {0, 1, 63, 4096, 32768}) {
       const int64_t own = std::max(length - group.rank(), int64_t{0});
       const std::vector<std::byte> mine(static_cast<size_t>(own), std::byte(group.rank() + 1));
@@ -219,8 +219,8 @@ TEST_P(ShmGroup, NotesOfEveryLengthArrive) {
 // Of rank 1, and of the others.
 struct Mixed {
   const char* name;
-  std::function<void(shm::Group&)> odd;
-  std::function<void(shm::Group&)> usual;
+  std::function<void(shm::SharedGroup&)> odd;
+  std::function<void(shm::SharedGroup&)> usual;
 };
 
 shm::Subject about(const char* what) {
@@ -230,14 +230,14 @@ shm::Subject about(const char* what) {
 TEST_P(ShmGroup, RanksInDifferentCallsAllSayTheSameAndGoOn) {
   if (GetParam() == 1) return;
   const auto note = [](const char* what, int64_t bytes) {
-    return [=](shm::Group& group) {
+    return [=](shm::SharedGroup& group) {
       const std::vector<std::byte> mine(static_cast<size_t>(bytes));
       std::vector<std::byte> rows(static_cast<size_t>(group.size() * 4096));
       group.gather_notes({.note = mine, .rows = rows.data(), .row_bytes = 4096}, about(what));
     };
   };
   const auto sum = [](const char* what, int64_t bytes) {
-    return [=](shm::Group& group) {
+    return [=](shm::SharedGroup& group) {
       std::vector<std::byte> memory(static_cast<size_t>(bytes));
       group.run(shm::AllReduce{.input = memory.data(), .output = memory.data(), .bytes = bytes, .how = {}},
                 about(what));
@@ -248,9 +248,9 @@ TEST_P(ShmGroup, RanksInDifferentCallsAllSayTheSameAndGoOn) {
       {"a small sum", sum("odd", 64), note("usual", 10)},
       {"a large sum", sum("odd", 1 << 20), note("usual", 10)},
       {"sums", sum("odd", 64), sum("usual", 1 << 20)},
-      {"a barrier", [](shm::Group& group) { group.barrier(); }, sum("usual", 64)}};
+      {"a barrier", [](shm::SharedGroup& group) { group.barrier(); }, sum("usual", 64)}};
   const Scenario scenario = gather({0}, 0, ragged(GetParam(), 20'000));
-  const auto body = [&](shm::Group& group) {
+  const auto body = [&](shm::SharedGroup& group) {
     for (const Mixed& mixed : cases) {
       std::string said = "nothing";
       try {

@@ -93,7 +93,7 @@ Endings run_with_stranger(
       visit(ours);
       return all;
     };
-    const auto joined = shm::Group::join(
+    const auto joined = shm::SharedGroup::join(
         {.rank = rank, .size = 2, .exchange = watched, .arena = shm::Arena::create(1 << 26)});
     require(joined.group != nullptr, joined.why_not);
     have_joined(rank);
@@ -278,7 +278,7 @@ TEST(Membership, SharedMemoryStaysOutOfCoreDumps) {
   const bool is_heeded = is_out_of_core_dumps(flags_of_mappings("probe").at(0));
   munmap(page, 4096);
   if (!is_heeded) GTEST_SKIP() << "the system takes MADV_DONTDUMP and forgets it, as qemu-user does";
-  const Endings endings = run_processes(2, [](shm::Group&) {
+  const Endings endings = run_processes(2, [](shm::SharedGroup&) {
     const std::vector<std::string> all = flags_of_mappings("shardway");
     for (const std::string& flags : all) require(is_out_of_core_dumps(flags), flags);
     require(all.size() >= 3, std::to_string(all.size()) +
@@ -327,8 +327,8 @@ TEST(Membership, AFailedHandshakeIsTriedAgain) {
       });
       return all;
     };
-    const auto joined =
-        shm::Group::join({.rank = rank, .size = 2, .exchange = detour, .arena = shm::Arena::create(1 << 26)});
+    const auto joined = shm::SharedGroup::join(
+        {.rank = rank, .size = 2, .exchange = detour, .arena = shm::Arena::create(1 << 26)});
     if (doorman.joinable()) doorman.join();
     require(joined.group != nullptr, joined.why_not);
     run_scenario(*joined.group, gather({0}, 0, {20'000, 30'000}));

@@ -62,8 +62,8 @@ Endings run_pinned(const std::vector<const char*>& values,
   });
 }
 
-std::shared_ptr<shm::Group> made(int64_t rank, int64_t size, const shm::Exchange& exchange) {
-  const auto joined = shm::Group::join(
+std::shared_ptr<shm::SharedGroup> made(int64_t rank, int64_t size, const shm::Exchange& exchange) {
+  const auto joined = shm::SharedGroup::join(
       {.rank = rank, .size = size, .exchange = exchange, .arena = shm::Arena::create(1 << 26)});
   require(joined.group != nullptr, joined.why_not);
   return joined.group;

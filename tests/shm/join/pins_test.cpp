@@ -18,21 +18,21 @@ std::string refusal_of_text(std::string_view text) {
   return {};
 }
 
-TEST(Pins, WordsPinWhatTheyNameInAnyOrder) {
-  EXPECT_EQ(pins_of(""), Pins{});
-  EXPECT_EQ(pins_of("swap=1"), (Pins{.swap = 1}));
-  EXPECT_EQ(pins_of("hand_back=0"), (Pins{.hand_back = 0}));
-  EXPECT_EQ(pins_of("swap=1,hand_back=0"), (Pins{.swap = 1, .hand_back = 0}));
-  EXPECT_EQ(pins_of("hand_back=0,swap=1"), (Pins{.swap = 1, .hand_back = 0}));
+TEST(TuningPins, WordsPinWhatTheyNameInAnyOrder) {
+  EXPECT_EQ(pins_of(""), TuningPins{});
+  EXPECT_EQ(pins_of("swap=1"), (TuningPins{.swap = 1}));
+  EXPECT_EQ(pins_of("hand_back=0"), (TuningPins{.hand_back = 0}));
+  EXPECT_EQ(pins_of("swap=1,hand_back=0"), (TuningPins{.swap = 1, .hand_back = 0}));
+  EXPECT_EQ(pins_of("hand_back=0,swap=1"), (TuningPins{.swap = 1, .hand_back = 0}));
 }
 
-TEST(Pins, TheirTextGivesThemAgain) {
-  EXPECT_EQ(text_of(Pins{}), "nothing");
+TEST(TuningPins, TheirTextGivesThemAgain) {
+  EXPECT_EQ(text_of(TuningPins{}), "nothing");
   for (const char* text : {"swap=0", "hand_back=1", "swap=1,hand_back=0"})
     EXPECT_EQ(text_of(pins_of(text)), text);
 }
 
-TEST(Pins, WhatIsNotKnownIsRefusedWithWhatIsAllowed) {
+TEST(TuningPins, WhatIsNotKnownIsRefusedWithWhatIsAllowed) {
   for (const char* text : {"swop=1", "swap", "swap=", "swap=2", "swap=true", "swap=1,", ",swap=1",
                            "swap=1;hand_back=0", "swap=1,swap=0", " swap=1", "=1", ",", "swap=1=1"}) {
     const std::string why = refusal_of_text(text);
@@ -45,18 +45,18 @@ TEST(Pins, WhatIsNotKnownIsRefusedWithWhatIsAllowed) {
   EXPECT_NE(refusal_of_text("swap=1,swap=0").find("swap is there twice"), std::string::npos);
 }
 
-TEST(Pins, RanksThatPinAlikeMakeNoMistake) {
+TEST(TuningPins, RanksThatPinAlikeMakeNoMistake) {
   EXPECT_EQ(mistake_of({Hello{}, Hello{}}), std::nullopt);
   EXPECT_EQ(mistake_of({Hello{.pins = {.swap = 1}}, Hello{.pins = {.swap = 1}}}), std::nullopt);
 }
 
-TEST(Pins, ThatDifferAreAMistakeThatNamesBothRanks) {
+TEST(TuningPins, ThatDifferAreAMistakeThatNamesBothRanks) {
   EXPECT_EQ(mistake_of({Hello{.pins = {.swap = 1}}, Hello{.pins = {.swap = 1}}, Hello{}}),
             "SHARDWAY_TUNING pins swap=1 on rank 0 and nothing on rank 2; set it alike on every rank");
 }
 
 // Another version may lay its words out in another way.
-TEST(Pins, OfAnotherVersionAreNotLookedAt) {
+TEST(TuningPins, OfAnotherVersionAreNotLookedAt) {
   EXPECT_EQ(mistake_of({Hello{.pins = {.swap = 1}}, Hello{.version = kHandshakeVersion + 1}}), std::nullopt);
 }
 
