@@ -1,5 +1,9 @@
-// What a rank shows to the others of a group: it alone writes its board, in its own arena; all read it.
-// Beside it lies its section of the group's memory, with what all may write (group_memory.h).
+// What a rank shows to the others of a group. Its board lies in its own arena: it alone writes it, all read
+// it. A board has a section in the group's memory, with payloads and slots (group_memory.h). Any rank can
+// write there. A section's bytes have one writer at a time, and that is not always the board's rank: readers
+// hand lines back (lines.h), and two ranks may fill each other's slots (swap.h, shuttle.h) and payloads
+// (desk.h). docs/architecture.md says for each kind of byte who writes it, until when, and which store hands
+// it over.
 #pragma once
 
 #include <array>
@@ -14,7 +18,7 @@
 namespace shardway::shm {
 
 inline constexpr int64_t kMaxListed = 512;  // pushes that a header can list
-static_assert(kNoteBytes <= kInlineBytes);  // a payload holds either
+static_assert(kNoteBytes <= kInlineBytes);  // holds_payload has one limit for both
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
@@ -167,9 +171,9 @@ class Board {
   BoardPlan plan_{1};
 };
 
-// Where the owner of a board puts what rides with the header of a collective: small payloads in two places by
-// turns, which stay in the cache; others one behind the other, and around. The payload before may still be
-// read; the one before that is not.
+// Where the owner of a board puts what rides with the header of a collective, unless two ranks swap (desk.h):
+// small payloads in two places by turns, which stay in the cache; others one behind the other, and around.
+// The payload before may still be read; the one before that is not.
 class Payloads {
  public:
   int64_t place(const Board& board, uint64_t number, int64_t bytes) {

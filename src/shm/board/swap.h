@@ -1,4 +1,4 @@
-// The slots of two ranks that write each other's boards.
+// The slots of two ranks that write each other's sections of the group's memory.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace shardway::shm {
 // the lines already, and nothing needs to be handed back. The numbers of pieces go on from call to call, in
 // which a rank may send more than it gets; both count the longer of the two.
 //
-// Example, kSwapTurns 2, where A and B each have two slots on their boards:
+// Example, kSwapTurns 2, where A and B each have two slots in their sections:
 //   piece     0   1   2   3   4
 //   of A in   A0  A1  B0  B1  A0
 //   of B in   B0  B1  A0  A1  B0

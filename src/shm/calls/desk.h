@@ -22,8 +22,8 @@ struct Desk {
   uint64_t swapped = 0;  // slots, in all calls (swap.h)
   uint64_t mark = 0;     // what the call under way is about (subject.h)
 
-  // Two ranks that swap put their payloads to each other's boards in every second call: so each writes the
-  // lines that it read in the call before, which its own core has.
+  // The board whose section has a rank's payload. Two ranks that swap take each other's in every second call:
+  // so each writes the lines that it read in the call before, which its own core has.
   const Board& payload_board(int64_t rank, uint64_t number) const {
     return waiting->board(tuning.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
   }

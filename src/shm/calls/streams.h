@@ -1,6 +1,6 @@
-// Boxes through rings of slots: the writer packs pieces into slots of its own arena, the reader takes them
-// out. Between a writer and a reader two counters grow: slots filled, and slots emptied. No rank waits for a
-// third.
+// Boxes through rings of slots. The writer packs pieces into slots of its section of the group's memory; two
+// ranks that swap take turns with their slots (swap.h). The reader takes the pieces out. Between a writer and
+// a reader two counters grow: slots filled, and slots emptied. No rank waits for a third.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@ class Turns {
   Turns& operator=(const Turns&) = delete;
 
   // Runs a call when those before it are over; throws what it throws. A caller that waits for its turn may be
-  // interrupted (shm/interrupt.h): then `give_up` is to end the calls before it, and this one.
+  // interrupted (shm/board/interrupt.h): then `give_up` is to end the calls before it, and this one.
   void in_turn(const std::function<void()>& call, const std::function<void()>& give_up = {});
 
   // Whether the caller is the thread itself, in a posted call or in what that led to.
