@@ -75,13 +75,13 @@ class Waiting {
     while (!ready()) patience.step(ready);
   }
 
-  // The same where each of several peers has to do something, in whatever order. `peers` is asked for them
-  // when it takes long.
+  // The same where each of several peers has to do something, in whatever order. `peers` is asked for those
+  // that have not done it yet, when it takes long.
   template <class Peers, class Ready>
   void until_any(Peers&& peers, Ready&& ready) {
     if (spun(ready)) return;
     Patience patience(*this, {.peers = peers()}, kShortNap, timeout());
-    while (!ready()) patience.step(ready);
+    while (!ready()) patience.step(ready, [&] { return WaitedFor{.peers = peers()}; });
   }
 
   // Returns whether it is `ready` within this time. Throws PeerLost as until does.
@@ -143,22 +143,31 @@ class Waiting {
     Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
              std::chrono::milliseconds timeout);
 
-    template <class Ready>
-    void step(Ready& ready) {
+    // `still` gives those who are waited for by now.
+    template <class Ready, class Still>
+    void step(Ready& ready, Still&& still) {
       for (int look = 0; look < 16; ++look) {
         if (ready()) return;
         give_core_away();
       }
       const auto now = Clock::now();
       if (now - last_look_ >= kLookEvery || !has_looked_) {
-        const std::optional<Ended> ended = look_around(now);
-        if (ready()) return;  // what it waited for came before the end
-        if (ended) throw waiting_.lose(*ended);
+        if (look_around(now)) {
+          // What a peer did before its end is seen by now: one that has done its part is not missed.
+          waited_for_ = still();
+          if (ready()) return;
+          if (const std::optional<Ended> ended = look_around(now)) throw waiting_.lose(*ended);
+        }
       }
       if (now - start_ < kYieldFor) return;
       const uint32_t bell = fall_asleep();
       if (!ready()) sleep(bell);
       wake_up();
+    }
+
+    template <class Ready>
+    void step(Ready& ready) {
+      step(ready, [this] { return waited_for_; });
     }
 
    private:

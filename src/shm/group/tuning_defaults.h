@@ -1,5 +1,5 @@
 // The recorded defaults: what is faster on which processor, with the figure that says so. Figures are from
-// docs/decisions, of these machines: "EPYC", a guest of two Zen 4 cores; "Xeon", a guest of 16 cores.
+// docs/decisions, of these machines: "EPYC", a guest of two Zen 4 cores; "Xeon", one of 16 cores.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ struct TuningDefault {
 };
 
 // Where nothing was measured: what loses least. Where handing back is wrong, it costs a quarter (Xeon); where
-// it is missing, a call takes three times as long (EPYC, 138 us and 40 to 54). Swapping costs less than a
-// quarter where it is wrong (trials on both kept it) and halves the time where it is right (EPYC, 40 us, 20).
+// it is missing, a call takes three times as long (EPYC, 138 us and 40 to 54). Swapping halves the time where
+// it is right (EPYC, 40 us and 20); no machine is on record on which it is wrong.
 inline constexpr TuningDefault kSafeDefault{
     .processor = Processor::unknown, .shares_cache = false, .swaps = true, .hands_back = true};
 
@@ -29,10 +29,10 @@ inline constexpr std::array kTuningDefaults = {
     // Handed back, a gather of 256 KiB takes 40 to 54 us instead of 138, an all-reduce of 1 MiB 123 instead
     // of 490.
     TuningDefault{.processor = Processor::amd_zen, .shares_cache = false, .swaps = true, .hands_back = true},
-    // Xeon (0006). Handing back makes calls 24 % slower between 2 ranks, 7 to 10 % among 8. The trials there
-    // kept swapping, so it is less than a quarter slower; its figure is not on record.
+    // Xeon (0006). Handing back makes calls 24 % slower between 2 ranks, 7 to 10 % among 8. Swapping was not
+    // measured by itself: it is on as where nothing is on record.
     TuningDefault{.processor = Processor::intel, .shares_cache = true, .swaps = true, .hands_back = false},
-    // Not measured between sockets: the only record of the family.
+    // Not measured between sockets: as the one Xeon that was.
     TuningDefault{.processor = Processor::intel, .shares_cache = false, .swaps = true, .hands_back = false},
     // Arm has no entry yet: nobody has measured it.
 };
