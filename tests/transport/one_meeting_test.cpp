@@ -58,7 +58,8 @@ TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
       is_one("broadcast", [&] { broadcast(square, {.group = group}); });
       if (group.size() < 3 || elements < 64 << 10)  // larger ones that sit on one rank are shared
         is_one("reduce_scatter_v", [&] { reduce_scatter_v(square, {.group = group}); });
-      if (group.size() == 2 || elements <= 1024)  // others are combined in shares, which are then collected
+      // Others are combined in shares, which are then collected.
+      if (group.size() == 2 || square.nbytes() <= 8 << 10)
         is_one("all_reduce", [&] { all_reduce(square, {.group = group}); });
       const Layout layout({group.size(), elements}, DType::f32, Mesh({group.size()}), {shard(0)});
       const MeshTensor t(at::ones({1, elements}), layout, group);

@@ -49,8 +49,7 @@ Wanted wanted_of(const Call& call, const Group& group) {
 // Whether x travels in the block.
 bool fits_in_slot(const Call& call, const Group& group) {
   const Wanted wanted = wanted_of(call, group);
-  if (wanted == Wanted::nothing || !call.x.is_cpu() || group.transport().moves_in_meeting(call.x))
-    return false;
+  if (wanted == Wanted::nothing || !call.x.is_cpu()) return false;
   const int64_t slot = group.transport().slot_bytes();
   return static_cast<int64_t>(call.x.nbytes()) <= (wanted == Wanted::whole ? slot : slot / group.size());
 }
@@ -97,8 +96,11 @@ at::Tensor bare_block(const Call& call, const Group& group) {
   return bytes;
 }
 
-at::Tensor call_block(const Call& call, const Group& group) {
-  const bool is_in_slot = fits_in_slot(call, group);
+// How the others get this rank's tensor.
+enum class Brings : uint8_t { in_block_if_small, by_moves };
+
+at::Tensor call_block(const Call& call, const Group& group, Brings brings) {
+  const bool is_in_slot = brings == Brings::in_block_if_small && fits_in_slot(call, group);
   const int64_t payload_bytes = is_in_slot ? static_cast<int64_t>(call.x.nbytes()) : 0;
   at::Tensor bytes = new_block(call, group, payload_bytes);
   const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
@@ -125,9 +127,10 @@ at::Tensor call_block(const Call& call, const Group& group) {
   return bytes;
 }
 
-at::Tensor block_of(const Call& call, const Group& group) {
+at::Tensor block_of(const Call& call, const Group& group, Brings brings) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
   if (!call.problem.empty()) return problem_block(call, group);
-  return call.x.defined() ? call_block(call, group) : bare_block(call, group);
+  return call.x.defined() ? call_block(call, group, brings) : bare_block(call, group);
 }
 
 constexpr uint64_t kHeaders = shm::mark_of("headers");
@@ -174,11 +177,6 @@ Agreement agreement_in(Blocks blocks, const Call& call, const Group& group) {
     compare_words(words.rows);
   }
   return {group, std::move(blocks)};
-}
-
-at::Tensor block_below_autograd(const Call& call, const Group& group) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return block_of(call, group);
 }
 
 // A box of x for each of those who will take one.
@@ -264,7 +262,8 @@ bool is_on_device(const at::Tensor& x, const Group& group) {
 
 Agreement agree(const Call& call, const Group& group) {
   return numbered(group, [&] {
-    Blocks blocks = gathered(call, block_below_autograd(call, group), group, kHeaders);
+    const at::Tensor mine = block_of(call, group, Brings::in_block_if_small);
+    Blocks blocks = gathered(call, mine, group, kHeaders);
     return agreement_in(std::move(blocks), call, group);
   });
 }
@@ -272,7 +271,7 @@ Agreement agree(const Call& call, const Group& group) {
 void agree_and_move(const Call& call, const Group& group,
                     const std::function<std::optional<RouteCall>(Agreement)>& decide) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  Opening opening{.block = block_of(call, group), .row_bytes = row_bytes(group)};
+  Opening opening{.block = block_of(call, group, Brings::by_moves), .row_bytes = row_bytes(group)};
   if (call.problem.empty()) show_input(call, group, opening);
   const Subject subject{.mark = kHeaders, .words = [&call] { return described(call); }};
   const auto decide_here = [&](Blocks blocks) {
