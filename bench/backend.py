@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         in_cpp += backend_programs.measure(ranks, SIZES, effort.seconds / 2, findings.notes)
     _print_tables(findings)
     backend_programs.print_tables(in_cpp)
-    claims = claims_of(findings.rows) + backend_programs.claims_of(in_cpp)
+    claims = claims_of(findings.rows) + (backend_programs.claims_of(in_cpp) if in_cpp else [])
     path = write_json(options.output / "backend.json", [*findings.rows, *in_cpp], claims, FIELDS, notes=findings.notes)
     print(f"\n{path}\n{time.monotonic() - began:.0f} s")
     return print_claims(claims)
