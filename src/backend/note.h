@@ -43,11 +43,11 @@ struct Note {
   Counts sends = {};
   Counts takes = {};
   std::string_view problem = {};          // then nothing else counts
-  bool has_input = false;                 // all that others need of this rank came with the note
-  std::span<const std::byte> input = {};  // then this
+  bool has_input = false;                 // something else is told
+  std::span<const std::byte> input = {};  // then this: the form of a sparse tensor
 };
 
-// An input of up to this many bytes rides with the note: two copies more, against one meeting less.
+// What else is told has at most this many bytes.
 inline constexpr int64_t kMostInputBytes = 16 << 10;
 inline constexpr int64_t kMostProblemBytes = 1024;
 

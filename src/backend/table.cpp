@@ -8,6 +8,7 @@
 #include <string>
 
 #include "shm/calls/header.h"
+#include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
 namespace {
@@ -39,6 +40,17 @@ template <class A, class B>
 [[noreturn]] void disagree(CallKind call, const char* what, const A& first, const B& other, int64_t rank) {
   TORCH_CHECK_VALUE(false, name_of(call), ": ranks disagree on ", what, ": ", first, " on rank 0, ", other,
                     " on rank ", rank);
+}
+
+void move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
+          const shm::Talk& talk) {
+  if (const auto* flat = std::get_if<shm::Flat>(&prepared.moves)) {
+    group.run(*flat, subject, &talk);
+  } else if (const auto* all_reduce = std::get_if<shm::AllReduce>(&prepared.moves)) {
+    group.run(*all_reduce, subject, &talk);
+  } else {
+    group.gather_notes(talk, subject);
+  }
 }
 
 }  // namespace
@@ -118,13 +130,6 @@ void Table::read(int64_t rank) {
   }
 }
 
-bool Table::move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
-                 const shm::Talk& talk) {
-  if (const auto* flat = std::get_if<shm::Flat>(&prepared.moves)) return group.run(*flat, subject, &talk);
-  if (const auto* all = std::get_if<shm::AllReduce>(&prepared.moves)) return group.run(*all, subject, &talk);
-  return group.run(shm::Part{}, subject, &talk);
-}
-
 Heard Table::run(shm::SharedGroup& group, CallKind call, const std::function<Prepared()>& prepare) {
   Prepared prepared;
   std::string problem;
@@ -150,23 +155,19 @@ Heard Table::run(shm::SharedGroup& group, CallKind call, const std::function<Pre
   const shm::Subject subject{.mark = kNotes,
                              .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
   const Heard heard(notes_);
-  std::exception_ptr verdict;
-  const auto agrees = [&] {
+  KeptRefusal refusal;
+  const auto agree = [&] {
     for (int64_t rank = 0; rank < size_; ++rank) read(rank);
-    try {
-      heard.check(call);
-    } catch (const c10::ValueError&) {  // the same on every rank: none of them moves anything
-      verdict = std::current_exception();
-    }
-    return verdict == nullptr;
+    heard.check(call);
+    return true;
   };
   move(group, prepared, subject,
        {.note = {note_.data(), static_cast<size_t>(bytes)},
         .rows = rows_.data(),
         .row_bytes = kRowBytes,
         .lengths = lengths_.data(),
-        .agrees = agrees});
-  if (verdict) std::rethrow_exception(verdict);
+        .agrees = [&] { return refusal.passes(agree); }});
+  refusal.raise_if_any();
   return heard;
 }
 

@@ -69,8 +69,6 @@ class Table {
   Heard run(shm::SharedGroup& group, CallKind call, const std::function<Prepared()>& prepare);
 
  private:
-  bool move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
-            const shm::Talk& talk);
   void read(int64_t rank);
 
   int64_t size_;

@@ -19,7 +19,6 @@ namespace {
 Settled settled_by(Agreement agreement) {
   Settled settled{.agreement = std::move(agreement)};
   settled.differentiable = settled.agreement->any_requires_grad();
-  settled.known = settled.agreement->known_inputs();
   return settled;
 }
 
@@ -31,7 +30,9 @@ Settled settle(const Call& call, const Group& group, bool sizes_known) {
     if (!call.problem.empty()) raise(name, call.problem, group.rank());
     return {.differentiable = call.requires_grad()};
   }
-  return settled_by(agree(call, group));
+  Settled settled = settled_by(agree(call, group));
+  settled.known = settled.agreement->known_inputs();
+  return settled;
 }
 
 Async<at::Tensor> run_call(const Call& call, const Group& group, bool sizes_known,

@@ -39,7 +39,6 @@ bool is_local(const MeshTensor& tensor, const Request& request) {
 
 KnownOfAll known_by(const Agreement& agreement) {
   return {.any_requires_grad = agreement.any_requires_grad(),
-          .inputs = agreement.known_inputs(),
           .device = agreement.device().value_or(c10::DeviceType::CPU),
           .number = agreement.number()};
 }
@@ -54,7 +53,10 @@ KnownOfAll settle(const Call& call, const Request& request, const MeshTensor& te
     if (!call.problem.empty()) raise("redistribute", call.problem, tensor.rank());
     return {.any_requires_grad = call.requires_grad()};
   }
-  return known_by(agree(call, group));
+  const Agreement agreement = agree(call, group);
+  KnownOfAll known = known_by(agreement);
+  known.inputs = agreement.known_inputs();
+  return known;
 }
 
 // One call, once its ranks have agreed.
@@ -105,7 +107,7 @@ class Redistribution {
 
   at::Tensor walked() {
     const Subject subject = moves_of("redistribute", known_.number);
-    return walk(*walker_, first_ ? KnownInputs{} : known_.inputs, tensor_.group(), subject);
+    return walk(*walker_, known_.inputs, tensor_.group(), subject);
   }
 
   const MeshTensor& tensor_;

@@ -80,25 +80,21 @@ void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decid
     Blocks blocks = fresh_blocks(opening.row_bytes);
     shm::Talk talk = talk_of(opening.block, blocks);
     ShmPart part(opening.x, opening.pushes);
-    std::exception_ptr verdict;
-    talk.agrees = [&] {
-      std::optional<RouteCall> moves;
+    KeptRefusal refusal;
+    const auto decide_here = [&] {
       blocks.number = group.calls();
-      try {
-        moves = decide(std::move(blocks));
-      } catch (const c10::ValueError&) {  // the same on every rank: none of them moves anything
-        verdict = std::current_exception();
-      }
+      const std::optional<RouteCall> moves = decide(std::move(blocks));
       const bool is_part = moves && opening.all_reduce == nullptr;
       if (is_part) part.complete(*moves->route, moves->x, moves->out, {});
       return moves.has_value();
     };
+    talk.agrees = [&] { return refusal.passes(decide_here); };
     if (opening.all_reduce != nullptr) {
       run_all_reduce(group, *opening.all_reduce, subject, &talk);
     } else {
       group.run(part.part(), subject, &talk);
     }
-    if (verdict) std::rethrow_exception(verdict);
+    refusal.raise_if_any();
   });
 }
 

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 #include <string_view>
 
@@ -32,5 +33,28 @@ void translated(int64_t rank, Body&& body, std::string_view op = {}) {
     TORCH_CHECK_VALUE(false, op, colon, error.what(), " (rank ", rank, ")");
   }
 }
+
+// Why the ranks refuse a call once they have heard one another. Every rank finds the same c10::ValueError, so
+// none of them goes on; it is kept until the call is over and thrown then.
+class KeptRefusal {
+ public:
+  // Whether the call goes on, as `decide` says.
+  template <class Decide>
+  bool passes(Decide&& decide) {
+    try {
+      return decide();
+    } catch (const c10::ValueError&) {
+      why_ = std::current_exception();
+      return false;
+    }
+  }
+
+  void raise_if_any() const {
+    if (why_) std::rethrow_exception(why_);
+  }
+
+ private:
+  std::exception_ptr why_;
+};
 
 }  // namespace shardway
