@@ -76,6 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bytes.take_into(&board.header(kNumber), sizeof(Header));
   if (is_in_time) board.header(kNumber).number = kNumber;
   bytes.take_into(memory.board.get() + memory.plan.lists(kNumber), 2048);
+  bytes.take_into(memory.section.data(), 3 * sizeof(PartRecord));
 
   const Sight sight{.number = kNumber,
                     .reader = 0,
@@ -88,6 +89,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Said said = hear(sight);
     if (volume(pull.extent) > 0)
       look_at(locate(sight, said, pull, index, element_bytes), pull.extent, element_bytes);
+  });
+  ask([&] {
+    constexpr size_t kParts = 3;
+    const Header list = hear_list(sight, kParts);
+    for (size_t part = 0; part < kParts; ++part) {
+      const Said said = hear_part(sight, list, part);
+      if (volume(pull.extent) > 0)
+        look_at(locate(sight, said, pull, 0, element_bytes), pull.extent, element_bytes);
+    }
   });
   ask([&] {
     if (const std::byte* found = find_run(sight, header, run)) look_at(found, run.bytes);

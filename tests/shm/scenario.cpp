@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <numeric>
 #include <stdexcept>
 
@@ -83,6 +84,7 @@ shm::Part part_of(const Scenario& scenario, int64_t rank) {
     if (!scenario.offsets_known && move.from != rank) pull.from[0] = shm::kUnknown;
     part.pulls.push_back(pull);
   }
+  part.lists_offsets = !scenario.offsets_known;
   const auto by_peer = [](const auto& a, const auto& b) { return a.peer < b.peer; };
   std::stable_sort(part.pulls.begin(), part.pulls.end(), by_peer);
   std::stable_sort(part.pushes.begin(), part.pushes.end(), by_peer);
@@ -137,38 +139,80 @@ void lay_out(const Values& values, const Shape& shape, const shm::FixedDims& str
   });
 }
 
+// A rank's side of a scenario, with its memory.
+class Side {
+ public:
+  Side(shm::SharedGroup& group, const Scenario& scenario)
+      : scenario_(scenario),
+        rank_(group.rank()),
+        shape_(scenario.inputs[static_cast<size_t>(rank_)]),
+        room_(*group.arena(),
+              scenario.where.empty() ? Where::anywhere : scenario.where[static_cast<size_t>(rank_)],
+              static_cast<size_t>(count_of(shape_))),
+        part_(part_of(scenario, rank_)) {
+    part_.input.shape = shm::FixedDims(shape_);
+    part_.input.strides = strides_of(shape_, scenario.is_transposed);
+    part_.input.data = room_.data();
+    own_ = part_.input;
+    for (shm::Pull& pull : part_.pulls) {
+      if (pull.peer == rank_) pull.here = &own_;
+    }
+    part_.output_strides = strides_of(scenario.outputs[static_cast<size_t>(rank_)], false);
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  const shm::Part& part() const { return part_; }
+
+  void fill(int time) {
+    lay_out(input_of(rank_, shape_, time), shape_, part_.input.strides, room_.data());
+    output_.assign(static_cast<size_t>(count_of(scenario_.outputs[static_cast<size_t>(rank_)])), kUntouched);
+    part_.output = reinterpret_cast<std::byte*>(output_.data());
+  }
+
+  void check(int time) {
+    const Values input = input_of(rank_, shape_, time);
+    Values after(input.size());
+    lay_out(input, shape_, part_.input.strides, reinterpret_cast<std::byte*>(after.data()));
+    if (!input.empty()) {
+      if (std::memcmp(after.data(), room_.data(), input.size() * 4) != 0)
+        throw std::runtime_error("the input has changed");
+      std::memset(room_.data(), 0, input.size() * 4);  // the input is free again: nobody may see this
+    }
+    if (output_ != expected_of(scenario_, rank_, time))
+      throw std::runtime_error("rank " + std::to_string(rank_) + ", time " + std::to_string(time) +
+                               ": the output differs from the reference");
+  }
+
+ private:
+  const Scenario& scenario_;
+  int64_t rank_;
+  const Shape& shape_;
+  Room room_;
+  shm::Part part_;
+  shm::Input own_;
+  Values output_;
+};
+
 }  // namespace
 
 void run_scenario(shm::SharedGroup& group, const Scenario& scenario, int times) {
-  const auto rank = static_cast<size_t>(group.rank());
-  const Shape& shape = scenario.inputs[rank];
-  shm::Part part = part_of(scenario, group.rank());
-  part.input.shape = shm::FixedDims(shape);
-  part.input.strides = strides_of(shape, scenario.is_transposed);
-  const Where where = scenario.where.empty() ? Where::anywhere : scenario.where[rank];
-  Room room(*group.arena(), where, static_cast<size_t>(count_of(shape)));
-  part.input.data = room.data();
-  const shm::Input own = part.input;
-  for (shm::Pull& pull : part.pulls) {
-    if (pull.peer == group.rank()) pull.here = &own;
-  }
-  part.output_strides = strides_of(scenario.outputs[rank], false);
+  Side side(group, scenario);
   for (int time = 0; time < times; ++time) {
-    const Values input = input_of(group.rank(), shape, time);
-    lay_out(input, shape, part.input.strides, room.data());
-    Values output(static_cast<size_t>(count_of(scenario.outputs[rank])), kUntouched);
-    part.output = reinterpret_cast<std::byte*>(output.data());
-    group.run(part);
-    Values after(input.size());
-    lay_out(input, shape, part.input.strides, reinterpret_cast<std::byte*>(after.data()));
-    if (!input.empty()) {
-      if (std::memcmp(after.data(), room.data(), input.size() * 4) != 0)
-        throw std::runtime_error("the input has changed");
-      std::memset(room.data(), 0, input.size() * 4);  // the input is free again: nobody may see this
-    }
-    if (output != expected_of(scenario, group.rank(), time))
-      throw std::runtime_error("rank " + std::to_string(rank) + ", time " + std::to_string(time) +
-                               ": the output differs from the reference");
+    side.fill(time);
+    group.run(side.part());
+    side.check(time);
+  }
+}
+
+void run_scenarios_at_once(shm::SharedGroup& group, const std::vector<Scenario>& scenarios, int times) {
+  std::deque<Side> sides;
+  shm::PartList parts;
+  for (const Scenario& scenario : scenarios) parts.push_back(&sides.emplace_back(group, scenario).part());
+  for (int time = 0; time < times; ++time) {
+    for (Side& side : sides) side.fill(time);
+    group.run(parts);
+    for (Side& side : sides) side.check(time);
   }
 }
 

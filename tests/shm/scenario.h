@@ -37,6 +37,9 @@ struct Scenario {
 // std::runtime_error where an element of the output differs from the reference or an input has changed.
 void run_scenario(shm::SharedGroup& group, const Scenario& scenario, int times = 1);
 
+// The same for several, each with a tensor of its own, in one call.
+void run_scenarios_at_once(shm::SharedGroup& group, const std::vector<Scenario>& scenarios, int times = 1);
+
 Scenario gather(const Shape& shape, int64_t dim, const std::vector<int64_t>& sizes);
 Scenario reduce_scatter(const Shape& shape, int64_t dim, const std::vector<int64_t>& sizes);
 Scenario all_to_all(int64_t ranks, int64_t rows, int64_t columns);

@@ -82,6 +82,28 @@ struct alignas(64) Header {
   int64_t note_base;  // among the payloads
 };
 
+// A call of several tensors has a part for each. Its header has this in place of the number of dims, and a
+// record per part beside it, as a packed input would be.
+inline constexpr uint8_t kListOfParts = 0xff;
+inline constexpr int64_t kMostParts = 128;
+
+struct Axis {
+  int64_t length;
+  int64_t stride_bytes;
+};
+
+// How the input of one part of a list is to be read: in the arena or through the rings, if at all.
+struct PartRecord {
+  int64_t base;        // an offset in the arena, or nothing
+  int64_t span_bytes;  // as in Header
+  uint32_t element_bytes;
+  Path path;
+  uint8_t dims;
+  uint8_t is_listed;                // the header's list of pushes is this part's
+  std::array<Axis, kMaxDims> axes;  // only `dims` of them are written
+};
+static_assert(kMostParts * int64_t{sizeof(PartRecord)} <= kInlineBytes);
+
 // The lists, and how long they are: shape, strides in bytes, the first push to each rank (and past the last),
 // the pushes.
 class Lists {

@@ -8,7 +8,7 @@
 namespace shardway::shm {
 namespace {
 
-Place place_of(const Part& part, const Pull& pull) {
+Place place_in(const Part& part, const Pull& pull) {
   return {.data = part.output + offset_bytes(pull.to, part.output_strides), .strides = part.output_strides};
 }
 
@@ -18,25 +18,25 @@ Source source_here(const Pull& pull) {
 }
 
 // Those of the pulls whose source is known; one's own first, for a peer that reads it takes the lines away.
-void copy_pulls(const Part& part, const Few<Source>& sources, int64_t rank) {
+void copy_pulls(const Part& part, const Source* sources, int64_t rank) {
   size_t own = 0;
   while (own < part.pulls.size() && part.pulls[own].peer < rank) ++own;
   for (size_t step = 0; step < part.pulls.size(); ++step) {
     const size_t i = (own + step) % part.pulls.size();
     const Source& source = sources[i];
     if (source.data == nullptr) continue;
-    const Place place = place_of(part, part.pulls[i]);
+    const Place place = place_in(part, part.pulls[i]);
     copy_box(place.data, place.strides, source.data, source.strides, part.pulls[i].extent,
              part.element_bytes);
   }
 }
 
-void reduce_landings(const Part& part, const Few<Source>& sources) {
+void reduce_landings(const Part& part, const Source* sources) {
   Few<StridedAddend> addends;
   for (const PartLanding& landing : part.landings) {
     addends.clear();
     for (const PartAddend& addend : landing.addends) {
-      const Source& source = sources[static_cast<size_t>(addend.pull)];
+      const Source& source = sources[addend.pull];
       addends.push_back(
           {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
     }
@@ -52,23 +52,22 @@ void run_alone(const Part& part) {
   for (const Pull& pull : part.pulls)
     sources.push_back(volume(pull.extent) > 0 ? source_here(pull) : Source{});
   if (part.combine) {
-    reduce_landings(part, sources);
+    reduce_landings(part, sources.data());
   } else {
-    copy_pulls(part, sources, 0);
+    copy_pulls(part, sources.data(), 0);
   }
 }
 
-Execution::Execution(Desk& desk, uint64_t number, const Part& part)
-    : desk_(desk), waiting_(*desk.waiting), number_(number), part_(part) {}
-
-void Execution::run() {
-  const Path path = publish(desk_, number_, part_);
-  meet(waiting_, number_);
-  finish_published(path);
+Execution::Execution(Desk& desk, uint64_t number, const Part& part, Path path)
+    : desk_(desk), waiting_(*desk.waiting), number_(number) {
+  parts_.push_back(&part);
+  paths_.push_back(path);
 }
 
-void Execution::finish_published(Path path) {
-  path_ = path;
+Execution::Execution(Desk& desk, uint64_t number, const PartList& parts, const Few<Path>& paths)
+    : desk_(desk), waiting_(*desk.waiting), number_(number), parts_(parts), paths_(paths) {}
+
+void Execution::run() {
   hear_everybody();
   if (desk_.tuning.swaps) swap_.emplace(waiting_, desk_.swapped);
   open_outgoing();
@@ -77,85 +76,144 @@ void Execution::finish_published(Path path) {
   if (!outgoing_.empty() || !incoming_.empty()) {
     open_local();
     stream();
-  } else if (!part_.combine) {
-    copy_pulls(part_, sources_, waiting_.rank());
+  } else {
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      if (!parts_[part]->combine)
+        copy_pulls(*parts_[part], sources_.data() + first_drawn_[part], waiting_.rank());
+    }
   }
-  if (part_.combine && !(in_step_ && !incoming_.empty())) land_aside();
+  land_aside();
   finish();
 }
 
 void Execution::hear_everybody() {
+  const bool is_list = parts_.size() > 1;
+  Few<Header> headers;  // of a list, by rank
+  Few<Said> said;       // by rank, of one part
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     const bool is_own = peer == waiting_.rank();
-    const Said said = is_own ? Said{} : hear(sight_of(desk_, number_, peer));
-    if (part_.is_reduce_scatter && !is_own) check_shape(said, peer, part_.input.shape);
-    said_.push_back(said);
+    headers.push_back(is_own || !is_list ? Header{}
+                                         : hear_list(sight_of(desk_, number_, peer), parts_.size()));
+    said.push_back(is_own || is_list ? Said{} : hear(sight_of(desk_, number_, peer)));
+    comes_for_all_.push_back(said[static_cast<size_t>(peer)].header.for_all);
   }
-  int64_t index = 0;
-  for (size_t i = 0; i < part_.pulls.size(); ++i) {
-    const Pull& pull = part_.pulls[i];
-    index = i > 0 && part_.pulls[i - 1].peer == pull.peer ? index + 1 : 0;
-    if (volume(pull.extent) == 0) {
-      sources_.push_back({});
-    } else if (pull.here != nullptr) {
-      sources_.push_back(source_here(pull));
-    } else {
-      sources_.push_back(locate(sight_of(desk_, number_, pull.peer), said_[static_cast<size_t>(pull.peer)],
-                                pull, index, part_.element_bytes));
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    for (int64_t peer = 0; is_list && peer < waiting_.size(); ++peer) {
+      if (peer == waiting_.rank()) continue;
+      const auto rank = static_cast<size_t>(peer);
+      said[rank] = hear_part(sight_of(desk_, number_, peer), headers[rank], part);
     }
+    locate_pulls(part, said);
   }
 }
 
+void Execution::locate_pulls(size_t index, const Few<Said>& said) {
+  const Part& part = *parts_[index];
+  for (int64_t peer = 0; part.is_reduce_scatter && peer < waiting_.size(); ++peer) {
+    if (peer != waiting_.rank()) check_shape(said[static_cast<size_t>(peer)], peer, part.input.shape);
+  }
+  first_drawn_.push_back(drawn_.size());
+  int64_t of_peer = 0;
+  for (size_t i = 0; i < part.pulls.size(); ++i) {
+    const Pull& pull = part.pulls[i];
+    of_peer = i > 0 && part.pulls[i - 1].peer == pull.peer ? of_peer + 1 : 0;
+    Source source;
+    if (volume(pull.extent) > 0 && pull.here != nullptr) {
+      source = source_here(pull);
+    } else if (volume(pull.extent) > 0) {
+      const Said& heard = said[static_cast<size_t>(pull.peer)];
+      source = locate(sight_of(desk_, number_, pull.peer), heard, pull, of_peer, part.element_bytes);
+      reads_directly_ |= heard.header.path == Path::arena;
+    }
+    drawn_.push_back({.part = index, .pull = &pull});
+    sources_.push_back(source);
+    whole_bytes_ += volume(pull.extent) * part.element_bytes;
+  }
+}
+
+// Whether it comes through a ring.
+bool Execution::awaits(size_t source) const {
+  return sources_[source].data == nullptr && volume(drawn_[source].pull->extent) > 0;
+}
+
+Place Execution::place_of(size_t source) const {
+  const Drawn& drawn = drawn_[source];
+  return place_in(*parts_[drawn.part], *drawn.pull);
+}
+
 // Every addend is one whole pull, and each peer's ring brings one: then pieces of the same number meet.
-bool Execution::is_in_step() const {
-  if (!part_.combine || part_.landings.size() != 1) return false;
-  const PartLanding& landing = part_.landings.front();
+bool Execution::is_in_step(size_t part) const {
+  if (!parts_[part]->combine || parts_[part]->landings.size() != 1) return false;
+  const PartLanding& landing = parts_[part]->landings.front();
   int64_t last_peer = -1;
   for (const PartAddend& addend : landing.addends) {
-    const auto pull = static_cast<size_t>(addend.pull);
-    const Pull& whole = part_.pulls[pull];
+    const size_t source = first_drawn_[part] + static_cast<size_t>(addend.pull);
+    const Pull& whole = *drawn_[source].pull;
     if (!(whole.extent == landing.extent)) return false;
-    if (awaits(pull) && std::exchange(last_peer, whole.peer) == whole.peer) return false;
+    if (awaits(source) && std::exchange(last_peer, whole.peer) == whole.peer) return false;
   }
   return true;
 }
 
 void Execution::open_outgoing() {
-  if (path_ != Path::staged) return;
-  const bool for_all = is_for_all(part_, waiting_.rank(), waiting_.size());
-  std::vector<const Push*> same_peer;
-  for (size_t i = 0; i < part_.pushes.size(); ++i) {
-    const Push& push = part_.pushes[i];
-    if (push.peer == waiting_.rank()) continue;
-    same_peer.push_back(&push);
-    const bool is_last = i + 1 == part_.pushes.size() || part_.pushes[i + 1].peer != push.peer;
-    if (!is_last) continue;
-    outgoing_.emplace_back(waiting_, part_, std::exchange(same_peer, {}), for_all, swap_);
+  if (std::find(paths_.begin(), paths_.end(), Path::staged) == paths_.end()) return;
+  std::vector<std::vector<SentBox>> sent(static_cast<size_t>(waiting_.size()));  // by peer
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    if (paths_[part] != Path::staged) continue;
+    for (const Push& push : parts_[part]->pushes) {
+      if (push.peer != waiting_.rank())
+        sent[static_cast<size_t>(push.peer)].push_back({.part = parts_[part], .push = &push});
+    }
+  }
+  const bool for_all = parts_.size() == 1 && is_for_all(*parts_[0], waiting_.rank(), waiting_.size());
+  for (std::vector<SentBox>& to_peer : sent) {
+    if (to_peer.empty()) continue;
+    outgoing_.emplace_back(waiting_, std::move(to_peer), for_all, swap_);
     if (for_all) break;
   }
 }
 
 void Execution::open_incoming() {
-  for (const Pull& pull : part_.pulls) whole_bytes_ += volume(pull.extent) * part_.element_bytes;
-  in_step_ = is_in_step();
-  for (size_t i = 0; i < part_.pulls.size();) {
-    const int64_t peer = part_.pulls[i].peer;
-    std::vector<FixedDims> extents;
-    std::vector<Place> places;
-    for (; i < part_.pulls.size() && part_.pulls[i].peer == peer; ++i) {
-      const Pull& pull = part_.pulls[i];
-      if (!awaits(i)) continue;
-      extents.push_back(pull.extent);
-      places.push_back(place_of(part_, pull));
-      if (!part_.combine || in_step_) continue;
-      aside_.resize(part_.pulls.size());
-      aside_[i].resize(static_cast<size_t>(volume(pull.extent) * part_.element_bytes));
-      places.back() = {.data = aside_[i].data(), .strides = packed_strides(pull.extent, part_.element_bytes)};
+  size_t source = 0;
+  while (source < sources_.size() && !awaits(source)) ++source;
+  if (source == sources_.size()) return;
+  std::vector<std::vector<AwaitedBox>> awaited(static_cast<size_t>(waiting_.size()));  // by peer
+  std::vector<bool> in_step;                                                           // by part
+  for (size_t part = 0; part < parts_.size(); ++part) in_step.push_back(is_in_step(part));
+  for (; source < sources_.size(); ++source) {
+    if (!awaits(source)) continue;
+    const Drawn& drawn = drawn_[source];
+    const Part& part = *parts_[drawn.part];
+    const BoxSize size{.extent = drawn.pull->extent, .element_bytes = part.element_bytes};
+    Place place = place_of(source);
+    if (part.combine && !in_step[drawn.part]) {
+      aside_.resize(sources_.size());
+      aside_[source].resize(static_cast<size_t>(volume(size.extent) * part.element_bytes));
+      place = {.data = aside_[source].data(), .strides = packed_strides(size.extent, part.element_bytes)};
     }
-    if (extents.empty()) continue;
-    const bool for_all = said_[static_cast<size_t>(peer)].header.for_all != 0;
-    incoming_.emplace_back(waiting_, peer, for_all, std::move(extents), std::move(places),
-                           part_.element_bytes, whole_bytes_, desk_.tuning.hands_back, swap_);
+    awaited[static_cast<size_t>(drawn.pull->peer)].push_back(
+        {.part = drawn.part, .size = size, .place = place});
+  }
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    const auto rank = static_cast<size_t>(peer);
+    if (!awaited[rank].empty())
+      incoming_.emplace_back(waiting_, peer, comes_for_all_[rank] != 0, std::move(awaited[rank]),
+                             whole_bytes_, desk_.tuning.hands_back, swap_);
+  }
+  in_step_.resize(parts_.size());
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    if (in_step[part]) find_addends(part);
+  }
+}
+
+// The streams that bring what a part's landing combines, in the order of its addends.
+void Execution::find_addends(size_t part) {
+  for (const PartAddend& addend : parts_[part]->landings.front().addends) {
+    const size_t source = first_drawn_[part] + static_cast<size_t>(addend.pull);
+    if (!awaits(source)) continue;
+    const auto brings = [&](const Incoming& in) { return in.peer() == drawn_[source].pull->peer; };
+    const auto found = std::find_if(incoming_.begin(), incoming_.end(), brings);
+    in_step_[part].push_back(static_cast<size_t>(found - incoming_.begin()));
   }
 }
 
@@ -171,24 +229,26 @@ void Execution::agree_on_slots() {
 // What needs no ring is copied a piece at a time between the others: peers need not wait for it, and a piece
 // that was just put into a slot is still in the cache.
 void Execution::open_local() {
-  std::vector<FixedDims> extents;
+  std::vector<BoxSize> sizes;
   const std::optional<size_t> goes_out = pull_of_what_goes_out();
-  if (goes_out) outgoing_.front().put_also_at(place_of(part_, part_.pulls[*goes_out]));
-  for (size_t i = 0; i < part_.pulls.size() && !part_.combine; ++i) {
-    if (sources_[i].data == nullptr || i == goes_out) continue;
-    local_.push_back(i);
-    extents.push_back(part_.pulls[i].extent);
+  if (goes_out) outgoing_.front().put_also_at(place_of(*goes_out));
+  for (size_t source = 0; source < sources_.size(); ++source) {
+    const Part& part = *parts_[drawn_[source].part];
+    if (part.combine || sources_[source].data == nullptr || source == goes_out) continue;
+    local_.push_back(source);
+    sizes.push_back({.extent = drawn_[source].pull->extent, .element_bytes = part.element_bytes});
   }
-  local_cursor_.emplace(std::move(extents), part_.element_bytes, most_piece_bytes(waiting_, swap_));
+  local_cursor_.emplace(std::move(sizes), most_piece_bytes(waiting_, swap_));
 }
 
 // The pull of the very box that this rank puts into its only ring. Outputs that are written past the cache
 // are left to the copies of pieces.
 std::optional<size_t> Execution::pull_of_what_goes_out() const {
-  if (part_.combine || outgoing_.size() != 1 || whole_bytes_ >= kStreamFromBytes) return std::nullopt;
+  const bool is_copy = parts_.size() == 1 && !parts_[0]->combine;
+  if (!is_copy || outgoing_.size() != 1 || whole_bytes_ >= kStreamFromBytes) return std::nullopt;
   const Push* push = outgoing_.front().only_push();
-  for (size_t i = 0; i < part_.pulls.size() && push != nullptr; ++i) {
-    const Pull& pull = part_.pulls[i];
+  for (size_t i = 0; i < drawn_.size() && push != nullptr; ++i) {
+    const Pull& pull = *drawn_[i].pull;
     const bool is_own = pull.peer == waiting_.rank() && volume(pull.extent) > 0;
     if (is_own && pull.from == push->from && pull.extent == push->extent) return i;
   }
@@ -197,24 +257,29 @@ std::optional<size_t> Execution::pull_of_what_goes_out() const {
 
 bool Execution::copy_local_piece() {
   if (local_cursor_->is_done()) return false;
-  const size_t pull = local_[local_cursor_->box()];
+  const size_t index = local_[local_cursor_->box()];
   const Piece piece = local_cursor_->piece();
-  const Source& source = sources_[pull];
-  const Place place = place_of(part_, part_.pulls[pull]);
+  const Source& source = sources_[index];
+  const Place place = place_of(index);
   copy_box(at(place, piece.offset), place.strides, source.data + offset_bytes(piece.offset, source.strides),
-           source.strides, piece.extent, part_.element_bytes, whole_bytes_);
+           source.strides, piece.extent, local_cursor_->element_bytes(), whole_bytes_);
   local_cursor_->advance();
   return true;
 }
 
-// What came aside is combined with what lies where it can be read.
+// Combines what has not been combined as it came: what came aside, and what lies where it can be read.
 void Execution::land_aside() {
   for (size_t i = 0; i < aside_.size(); ++i) {
     if (!aside_[i].empty())
-      sources_[i] = {.data = aside_[i].data(),
-                     .strides = packed_strides(part_.pulls[i].extent, part_.element_bytes)};
+      sources_[i] = {
+          .data = aside_[i].data(),
+          .strides = packed_strides(drawn_[i].pull->extent, parts_[drawn_[i].part]->element_bytes)};
   }
-  reduce_landings(part_, sources_);
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    const bool has_landed = !in_step_.empty() && !in_step_[part].empty();
+    if (parts_[part]->combine && !has_landed)
+      reduce_landings(*parts_[part], sources_.data() + first_drawn_[part]);
+  }
 }
 
 void Execution::stream() {
@@ -230,14 +295,26 @@ bool Execution::is_streamed() const {
          std::all_of(incoming_.begin(), incoming_.end(), [](const Incoming& i) { return i.is_done(); });
 }
 
+// Whether the next piece of an incoming stream can be taken. Of streams in step the first one speaks for all.
+bool Execution::has_next_of(size_t incoming) const {
+  const auto is_there = [&](size_t i) { return !incoming_[i].is_done() && incoming_[i].is_available(); };
+  if (!is_there(incoming)) return false;
+  const size_t part = incoming_[incoming].part();
+  const std::vector<size_t>& in_step = in_step_[part];
+  if (in_step.empty()) return true;
+  return in_step.front() == incoming && std::all_of(in_step.begin(), in_step.end(), [&](size_t i) {
+           return is_there(i) && incoming_[i].part() == part;
+         });
+}
+
 bool Execution::can_step() const {
   for (const Outgoing& out : outgoing_) {
     if (!out.is_done() && out.has_room()) return true;
   }
-  const auto comes = [](const Incoming& in) { return !in.is_done() && in.is_available(); };
-  if (part_.combine && in_step_)
-    return !incoming_.empty() && std::all_of(incoming_.begin(), incoming_.end(), comes);
-  return std::any_of(incoming_.begin(), incoming_.end(), comes);
+  for (size_t i = 0; i < incoming_.size(); ++i) {
+    if (has_next_of(i)) return true;
+  }
+  return false;
 }
 
 // All peers whose turn it is: were one of them dead, two others might wait for each other over it.
@@ -262,53 +339,52 @@ bool Execution::step() {
     moved = true;
   }
   moved |= copy_local_piece();
-  if (part_.combine && in_step_) {
-    const auto comes = [](const Incoming& in) { return !in.is_done() && in.is_available(); };
-    if (incoming_.empty() || !std::all_of(incoming_.begin(), incoming_.end(), comes)) return moved;
-    reduce_piece();
-    return true;
-  }
-  for (Incoming& in : incoming_) {
-    if (in.is_done() || !in.is_available()) continue;
-    in.take();
+  for (size_t i = 0; i < incoming_.size(); ++i) {
+    if (!has_next_of(i)) continue;
+    const size_t part = incoming_[i].part();
+    if (in_step_[part].empty()) {
+      incoming_[i].take();
+    } else {
+      reduce_piece(part);
+    }
     moved = true;
   }
   return moved;
 }
 
-void Execution::reduce_piece() {
-  const PartLanding& landing = part_.landings.front();
-  const Piece piece = incoming_.front().piece();
-  const FixedDims packed = packed_strides(piece.extent, part_.element_bytes);
+void Execution::reduce_piece(size_t index) {
+  const Part& part = *parts_[index];
+  const PartLanding& landing = part.landings.front();
+  const std::vector<size_t>& in_step = in_step_[index];
+  const Piece piece = incoming_[in_step.front()].piece();
+  const FixedDims packed = packed_strides(piece.extent, part.element_bytes);
   Few<StridedAddend> addends;
   size_t next = 0;
   for (const PartAddend& addend : landing.addends) {
-    const auto pull = static_cast<size_t>(addend.pull);
+    const size_t pull = first_drawn_[index] + static_cast<size_t>(addend.pull);
     const Source& source = sources_[pull];
     if (awaits(pull)) {
-      addends.push_back({.data = incoming_[next++].slot(), .strides = packed});
+      addends.push_back({.data = incoming_[in_step[next++]].slot(), .strides = packed});
     } else {
       addends.push_back(
           {.data = source.data + offset_bytes(piece.offset, source.strides), .strides = source.strides});
     }
   }
-  const Place place{.data = part_.output + offset_bytes(landing.to, part_.output_strides),
-                    .strides = part_.output_strides};
+  const Place place{.data = part.output + offset_bytes(landing.to, part.output_strides),
+                    .strides = part.output_strides};
   reduce_box(at(place, piece.offset), place.strides, {addends.data(), addends.size()}, piece.extent,
-             *part_.combine, volume(landing.extent) * part_.element_bytes);
-  for (Incoming& in : incoming_) in.done();
+             *part.combine, volume(landing.extent) * part.element_bytes);
+  for (const size_t incoming : in_step) incoming_[incoming].done();
 }
 
 void Execution::finish() {
   hand_back_payload(desk_, number_);
-  bool reads_directly = false;
-  for (const Pull& pull : part_.pulls)
-    reads_directly |= pull.here == nullptr && volume(pull.extent) > 0 &&
-                      said_[static_cast<size_t>(pull.peer)].header.path == Path::arena;
-  if (reads_directly) say_read(waiting_, number_);
-  if (path_ != Path::arena) return;
-  for (const Push& push : part_.pushes) {
-    if (push.peer != waiting_.rank() && volume(push.extent) > 0) await_reader(waiting_, push.peer, number_);
+  if (reads_directly_) say_read(waiting_, number_);
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    if (paths_[part] != Path::arena) continue;
+    for (const Push& push : parts_[part]->pushes) {
+      if (push.peer != waiting_.rank() && volume(push.extent) > 0) await_reader(waiting_, push.peer, number_);
+    }
   }
 }
 

@@ -15,21 +15,22 @@ namespace shardway::shm {
 // A part whose pulls are all here.
 void run_alone(const Part& part);
 
-// Runs a rank's part as collective `number` of its group. Every header is copied and checked before the first
-// byte of the output is written; when it returns, the output is there and the input may change.
+// Runs a rank's part, or its parts of a list, as collective `number` of its group. The header is up and all
+// have met. Every header is copied and checked before the first byte of an output is written; when it
+// returns, the outputs are there and the inputs may change.
 class Execution {
  public:
-  Execution(Desk& desk, uint64_t number, const Part& part);
+  Execution(Desk& desk, uint64_t number, const Part& part, Path path);
+  Execution(Desk& desk, uint64_t number, const PartList& parts, const Few<Path>& paths);
 
   void run();
 
-  // The rest of it, when the part's header is up and all have met.
-  void finish_published(Path path);
-
  private:
   void hear_everybody();
+  void locate_pulls(size_t part, const Few<Said>& said);
   void open_outgoing();
   void open_incoming();
+  void find_addends(size_t part);
   void agree_on_slots();
   void open_local();
   std::optional<size_t> pull_of_what_goes_out() const;
@@ -40,27 +41,37 @@ class Execution {
   bool can_step() const;
   bool is_streamed() const;
   std::vector<int64_t> blockers() const;
-  void reduce_piece();
-  bool is_in_step() const;
-  bool awaits(size_t pull) const {
-    return sources_[pull].data == nullptr && volume(part_.pulls[pull].extent) > 0;
-  }
+  void reduce_piece(size_t part);
+  bool is_in_step(size_t part) const;
+  bool has_next_of(size_t incoming) const;
+  bool awaits(size_t source) const;
+  Place place_of(size_t source) const;
   void finish();
+
+  // A pull of one of the parts.
+  struct Drawn {
+    size_t part = 0;
+    const Pull* pull = nullptr;
+  };
 
   Desk& desk_;
   Waiting& waiting_;
   uint64_t number_;
-  const Part& part_;
-  Path path_ = Path::none;
-  Few<Said> said_;       // by rank
-  Few<Source> sources_;  // by pull
+  PartList parts_;
+  Few<Path> paths_;             // by part
+  Few<Drawn> drawn_;            // the pulls of all parts, one part after the other
+  Few<Source> sources_;         // of these
+  Few<size_t> first_drawn_;     // by part
+  Few<uint8_t> comes_for_all_;  // by rank: what it sends comes through its ring for everybody
+  bool reads_directly_ = false;
   std::optional<Swap> swap_ = std::nullopt;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::vector<std::vector<std::byte>> aside_;  // by pull: what came through a ring and is combined later
+  std::vector<std::vector<std::byte>> aside_;  // by source: what came through a ring and is combined later
   int64_t whole_bytes_ = 0;                    // that this rank pulls
-  bool in_step_ = false;                       // pieces of all addends are combined as they come
-  std::vector<size_t> local_;                  // the pulls that need no ring, copied between the others
+  // By part: the incoming streams whose pieces are combined as they come; none where that cannot be.
+  std::vector<std::vector<size_t>> in_step_;
+  std::vector<size_t> local_;  // the sources that need no ring, copied between the others
   std::optional<Cursor> local_cursor_;
 };
 

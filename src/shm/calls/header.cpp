@@ -1,6 +1,7 @@
 #include "shm/calls/header.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -35,6 +36,28 @@ int64_t payload_end(const Header& header) {
 int64_t base_of(Path path, const Desk& desk, const Input& input, int64_t payload) {
   if (path == Path::packed) return payload;
   return path == Path::arena ? desk.arena->offset_of(input.data) : 0;
+}
+
+// A part of a list is never packed: small ones travel packed together, as a part of their own.
+Path path_in_list(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
+  if (!sends_anything(part, desk.waiting->rank())) return Path::none;
+  return desk.arena->contains(part.input.data, bytes_in_memory) ? Path::arena : Path::staged;
+}
+
+Path write_record(const Desk& desk, const Part& part, std::byte* to) {
+  const Input& input = part.input;
+  const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
+  PartRecord record;
+  record.path = path_in_list(desk, part, bytes_in_memory);
+  record.base = record.path == Path::arena ? desk.arena->offset_of(input.data) : 0;
+  record.span_bytes = bytes_in_memory;
+  record.element_bytes = static_cast<uint32_t>(part.element_bytes);
+  record.dims = static_cast<uint8_t>(input.shape.size());
+  record.is_listed = part.lists_offsets ? 1 : 0;
+  for (size_t d = 0; d < input.shape.size(); ++d)
+    record.axes[d] = {.length = input.shape[d], .stride_bytes = input.strides[d]};
+  std::memcpy(to, &record, offsetof(PartRecord, axes) + input.shape.size() * sizeof(Axis));
+  return record.path;
 }
 
 // The pushes by peer, and where those to each peer begin.
@@ -126,6 +149,31 @@ Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std:
   if (header.is_listed != 0) list_pushes(lists, part, strides, waiting.size());
   enter(desk, number);
   return path;
+}
+
+Few<Path> publish(Desk& desk, uint64_t number, const PartList& parts) {
+  const auto bytes = static_cast<int64_t>(parts.size() * sizeof(PartRecord));
+  const Payload payload = place_payload(desk, number, bytes, {});
+  std::byte* records = desk.own_payload(number, payload.base);
+  Few<Path> paths;
+  for (size_t i = 0; i < parts.size(); ++i)
+    paths.push_back(write_record(desk, *parts[i], records + i * sizeof(PartRecord)));
+  Header& header = desk.waiting->own().header(number);
+  header.path = Path::packed;
+  header.dims = kListOfParts;
+  header.for_all = 0;
+  header.is_listed = 1;
+  header.element_bytes = 1;
+  header.base = payload.base;
+  header.span_bytes = bytes;
+  header.note_bytes = payload.note_bytes;
+  header.note_base = payload.note_base;
+  for (const Part* part : parts) {
+    const Lists lists = desk.waiting->own().lists(number, /*dims=*/0);
+    if (part->lists_offsets) list_pushes(lists, *part, part->input.strides, desk.waiting->size());
+  }
+  enter(desk, number);
+  return paths;
 }
 
 void meet(Waiting& waiting, uint64_t number) {

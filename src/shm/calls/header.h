@@ -30,6 +30,10 @@ Payload place_payload(Desk& desk, uint64_t number, int64_t packed_bytes, std::sp
 // what others take of this rank is read. Gives the path that they will take.
 Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std::byte> note = {});
 
+// The same for a list of parts, of which there are at most kMostParts, and at most one lists its offsets;
+// gives a path for each.
+Few<Path> publish(Desk& desk, uint64_t number, const PartList& parts);
+
 // The header is written: it counts from now on.
 void enter(Desk& desk, uint64_t number);
 

@@ -60,9 +60,16 @@ struct Part {
   std::optional<Combine> combine = std::nullopt;  // without: no two pulls land on one element
   std::vector<PartLanding> landings = {};         // read only with `combine`
 
+  // In a list: who pulls does not know where the boxes lie, so that this rank says it. One part of a list
+  // may.
+  bool lists_offsets = false;
+
   // Every rank has an input of the same shape, pushes box r of it to rank r, and combines what it pulls into
   // one landing, its whole output: then the ranks may share the work.
   bool is_reduce_scatter = false;
 };
+
+// The parts of a call, one per tensor, in the same order on every rank.
+using PartList = Few<const Part*>;
 
 }  // namespace shardway::shm

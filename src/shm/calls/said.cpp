@@ -68,23 +68,66 @@ int64_t end_of(const Said& said, const Pull& pull, int64_t begin, int64_t elemen
   return end;
 }
 
+// The peer's pushes to this rank, among those that its header lists.
+void find_listed(const Sight& sight, Said& said) {
+  const Lists lists = sight.board.lists(sight.number, said.header.dims);
+  said.first = copied(lists.first()[sight.reader]);
+  said.end = copied(lists.first()[sight.reader + 1]);
+  if (said.first < 0 || said.first > said.end || said.end > kMaxListed)
+    refuse(sight.peer, "has an invalid header");
+}
+
 }  // namespace
+
+Header hear_header(const Sight& sight) {
+  const Header header = copied(sight.board.header(sight.number));
+  if (header.number != sight.number) refuse(sight.peer, "is in another collective");
+  return header;
+}
+
+Header hear_list(const Sight& sight, size_t parts) {
+  const Header header = hear_header(sight);
+  const auto bytes = static_cast<int64_t>(parts * sizeof(PartRecord));
+  if (header.dims != kListOfParts || header.path != Path::packed || header.span_bytes != bytes ||
+      in_payloads(sight, header.base, 0, bytes) == nullptr)
+    refuse(sight.peer, "has no list of " + std::to_string(parts) + " tensors");
+  return header;
+}
+
+Said hear_part(const Sight& sight, const Header& header, size_t index) {
+  PartRecord record;
+  const auto begin = static_cast<int64_t>(index * sizeof(PartRecord));
+  copy_now(&record, sight.payloads.payload(header.base + begin), sizeof(record));
+  if (record.dims > kMaxDims || record.path > Path::staged || record.path == Path::packed)
+    refuse(sight.peer, "has an invalid header");
+  Said said{.header = header};
+  said.header.dims = 0;  // of what lies in front of the list of pushes
+  said.header.is_listed = record.is_listed;
+  if (record.is_listed != 0) find_listed(sight, said);
+  said.header.path = record.path;
+  said.header.element_bytes = record.element_bytes;
+  said.header.base = record.base;
+  said.header.span_bytes = record.span_bytes;
+  said.shape = FixedDims::zeros(record.dims);
+  said.strides = said.shape;
+  for (size_t d = 0; d < record.dims; ++d) {
+    said.shape[d] = record.axes[d].length;
+    said.strides[d] = record.axes[d].stride_bytes;
+  }
+  if (record.path == Path::arena && in_arena(sight, said.header, 0) == nullptr)
+    refuse(sight.peer, "has its input outside its memory");
+  return said;
+}
 
 Said hear(const Sight& sight) {
   Said said;
-  said.header = copied(sight.board.header(sight.number));
+  said.header = hear_header(sight);
   const Header& header = said.header;
-  if (header.number != sight.number) refuse(sight.peer, "is in another collective");
   if (header.dims > kMaxDims || header.path > Path::staged) refuse(sight.peer, "has an invalid header");
   const Lists lists = sight.board.lists(sight.number, header.dims);
   said.shape = FixedDims(std::span<const int64_t>(lists.shape(), header.dims));
   said.strides = FixedDims(std::span<const int64_t>(lists.strides(), header.dims));
-  if (header.is_listed != 0) {
-    said.first = copied(lists.first()[sight.reader]);
-    said.end = copied(lists.first()[sight.reader + 1]);
-    if (said.first < 0 || said.first > said.end || said.end > kMaxListed)
-      refuse(sight.peer, "has an invalid header");
-  }
+  if (header.is_listed != 0) find_listed(sight, said);
   if (header.path == Path::arena && in_arena(sight, header, 0) == nullptr)
     refuse(sight.peer, "has its input outside its memory");
   return said;

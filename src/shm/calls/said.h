@@ -28,12 +28,16 @@ struct Sight {
   std::span<const std::byte> arena;
 };
 
-// A value in a peer's memory, read once.
+// Bytes in a peer's memory, read once.
+inline void copy_now(void* mine, const void* theirs, size_t bytes) {
+  std::memcpy(mine, theirs, bytes);
+  asm volatile("" : : "r"(mine) : "memory");  // they are not looked up again later
+}
+
 template <class T>
 T copied(const T& theirs) {
   T mine;
-  std::memcpy(&mine, &theirs, sizeof(T));
-  asm volatile("" : : "r"(&mine) : "memory");  // it is not looked up again later
+  copy_now(&mine, &theirs, sizeof(T));
   return mine;
 }
 
@@ -52,8 +56,15 @@ struct Source {
   FixedDims strides = {};
 };
 
+// Throws BadHeader when the peer is in another collective.
+Header hear_header(const Sight& sight);
+
 // Throws BadHeader when what the peer said is invalid.
 Said hear(const Sight& sight);
+
+// The same of a call of so many parts: its header as it was copied, and what it says of one of them.
+Header hear_list(const Sight& sight, size_t parts);
+Said hear_part(const Sight& sight, const Header& header, size_t index);
 
 // Throws BadHeader unless the peer's input has this shape.
 void check_shape(const Said& said, int64_t peer, const FixedDims& shape);

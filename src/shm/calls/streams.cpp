@@ -9,11 +9,19 @@
 namespace shardway::shm {
 namespace {
 
-std::vector<FixedDims> extents_of(const std::vector<const Push*>& pushes) {
-  std::vector<FixedDims> extents;
-  extents.reserve(pushes.size());
-  for (const Push* push : pushes) extents.push_back(push->extent);
-  return extents;
+std::vector<BoxSize> box_sizes_of(const std::vector<SentBox>& sent) {
+  std::vector<BoxSize> sizes;
+  sizes.reserve(sent.size());
+  for (const SentBox& one : sent)
+    sizes.push_back({.extent = one.push->extent, .element_bytes = one.part->element_bytes});
+  return sizes;
+}
+
+std::vector<BoxSize> box_sizes_of(const std::vector<AwaitedBox>& awaited) {
+  std::vector<BoxSize> sizes;
+  sizes.reserve(awaited.size());
+  for (const AwaitedBox& one : awaited) sizes.push_back(one.size);
+  return sizes;
 }
 
 std::vector<int64_t> everybody_but(int64_t rank, int64_t size) {
@@ -42,14 +50,14 @@ void ring_after_piece(const Waiting& waiting, bool is_last) {
   }
 }
 
-Cursor::Cursor(std::vector<FixedDims> extents, int64_t element_bytes, int64_t slot_bytes)
-    : extents_(std::move(extents)), element_bytes_(element_bytes), slot_bytes_(slot_bytes) {
+Cursor::Cursor(std::vector<BoxSize> boxes, int64_t slot_bytes)
+    : boxes_(std::move(boxes)), slot_bytes_(slot_bytes) {
   skip_empty();
 }
 
 void Cursor::skip_empty() {
-  for (; box_ < extents_.size(); ++box_) {
-    pieces_ = pieces_of(extents_[box_]);
+  for (; box_ < boxes_.size(); ++box_) {
+    pieces_ = pieces_of(boxes_[box_]);
     piece_ = 0;
     if (pieces_.count() > 0) return;
   }
@@ -57,12 +65,13 @@ void Cursor::skip_empty() {
 
 int64_t Cursor::count() const {
   int64_t count = 0;
-  for (const FixedDims& extent : extents_) count += pieces_of(extent).count();
+  for (const BoxSize& box : boxes_) count += pieces_of(box).count();
   return count;
 }
 
-Pieces Cursor::pieces_of(const FixedDims& extent) const {
-  return {extent, element_bytes_, piece_bytes(volume(extent) * element_bytes_, slot_bytes_)};
+Pieces Cursor::pieces_of(const BoxSize& box) const {
+  const int64_t bytes = volume(box.extent) * box.element_bytes;
+  return {box.extent, box.element_bytes, shm::piece_bytes(bytes, slot_bytes_)};
 }
 
 void Cursor::advance() {
@@ -72,19 +81,18 @@ void Cursor::advance() {
   skip_empty();
 }
 
-Outgoing::Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
-                   const std::optional<Swap>& swap)
+Outgoing::Outgoing(Waiting& waiting, std::vector<SentBox> sent, bool for_all, const std::optional<Swap>& swap)
     : waiting_(waiting),
-      part_(part),
-      pushes_(std::move(pushes)),
-      readers_(for_all ? everybody_but(waiting.rank(), waiting.size()) : std::vector{pushes_.front()->peer}),
+      sent_(std::move(sent)),
+      readers_(for_all ? everybody_but(waiting.rank(), waiting.size())
+                       : std::vector{sent_.front().push->peer}),
       ring_(for_all ? waiting.rank() : readers_.front()),
       filled_(filled_by(waiting.own(), for_all, readers_.front())),
       for_all_(for_all),
       swap_(swap),
       slots_(swap ? 2 * kSwapTurns : waiting.own().plan().slots()),
       taken_before_(taken_by(waiting.own(), for_all, readers_.front()).load(std::memory_order_relaxed)),
-      cursor_(extents_of(pushes_), part.element_bytes, most_piece_bytes(waiting, swap)) {}
+      cursor_(box_sizes_of(sent_), most_piece_bytes(waiting, swap)) {}
 
 bool Outgoing::has_room() const {
   return has_emptied_slot() &&
@@ -114,11 +122,11 @@ void Outgoing::add_blockers(std::vector<int64_t>& peers) const {
 }
 
 void Outgoing::fill(std::byte* slot, const Piece& piece) const {
-  const Push& push = *pushes_[cursor_.box()];
-  const Input& input = part_.input;
-  const int64_t element = part_.element_bytes;
+  const SentBox& sent = sent_[cursor_.box()];
+  const Input& input = sent.part->input;
+  const int64_t element = sent.part->element_bytes;
   const std::byte* from =
-      input.data + offset_bytes(push.from, input.strides) + offset_bytes(piece.offset, input.strides);
+      input.data + offset_bytes(sent.push->from, input.strides) + offset_bytes(piece.offset, input.strides);
   if (!also_) return pack_box(slot, from, input.strides, piece.extent, element);
   std::byte* also_to = at(*also_, piece.offset);
   if (is_packed(piece.extent, input.strides, element) && is_packed(piece.extent, also_->strides, element))
@@ -137,21 +145,19 @@ void Outgoing::put() {
   ring_after_piece(waiting_, is_done());
 }
 
-Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<FixedDims> extents,
-                   std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back,
-                   const std::optional<Swap>& swap)
+Incoming::Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<AwaitedBox> awaited,
+                   int64_t whole_bytes, bool hands_back, const std::optional<Swap>& swap)
     : waiting_(waiting),
       peer_(peer),
       ring_(for_all ? peer : waiting.rank()),
       filled_(filled_by(waiting.board(peer), for_all, waiting.rank())),
       taken_(taken_by(waiting.own(), for_all, peer)),
-      places_(std::move(places)),
-      element_bytes_(element_bytes),
+      awaited_(std::move(awaited)),
       whole_bytes_(whole_bytes),
       for_all_(for_all),
       hands_back_(hands_back),
       swap_(swap),
-      cursor_(std::move(extents), element_bytes, most_piece_bytes(waiting, swap)) {}
+      cursor_(box_sizes_of(awaited_), most_piece_bytes(waiting, swap)) {}
 
 bool Incoming::is_available() const {
   // Acquire: pairs with the release in Outgoing::put. `taken_` is written by this rank alone.
@@ -165,9 +171,10 @@ const std::byte* Incoming::slot() const {
 
 void Incoming::take() {
   const Piece piece = cursor_.piece();
-  const Place& place = places_[cursor_.box()];
-  copy_box(at(place, piece.offset), place.strides, slot(), packed_strides(piece.extent, element_bytes_),
-           piece.extent, element_bytes_, whole_bytes_);
+  const Place& place = awaited_[cursor_.box()].place;
+  const int64_t element = cursor_.element_bytes();
+  copy_box(at(place, piece.offset), place.strides, slot(), packed_strides(piece.extent, element),
+           piece.extent, element, whole_bytes_);
   done();
 }
 
@@ -183,7 +190,7 @@ bool Incoming::is_last_reader() const {
 }
 
 void Incoming::hand_back_rest() {
-  const int64_t bytes = volume(cursor_.piece().extent) * element_bytes_;
+  const int64_t bytes = cursor_.piece_bytes();
   const int64_t answer = (cursor_.number() + kSwapTurns) % turns_;  // in this call, or in one alike
   const int64_t answered = answer < answers_ ? std::min(bytes, answer_bytes_) : 0;
   hand_back(slot() + answered, bytes - answered);

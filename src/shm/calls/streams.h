@@ -34,14 +34,22 @@ inline std::byte* at(const Place& place, const FixedDims& offset) {
   return place.data + offset_bytes(offset, place.strides);
 }
 
+// How much a box holds.
+struct BoxSize {
+  FixedDims extent = {};
+  int64_t element_bytes = 1;
+};
+
 // The pieces of several boxes, one after the other.
 class Cursor {
  public:
-  Cursor(std::vector<FixedDims> extents, int64_t element_bytes, int64_t slot_bytes);
+  Cursor(std::vector<BoxSize> boxes, int64_t slot_bytes);
 
-  bool is_done() const { return box_ == extents_.size(); }
+  bool is_done() const { return box_ == boxes_.size(); }
   size_t box() const { return box_; }
   Piece piece() const { return pieces_[piece_]; }
+  int64_t element_bytes() const { return boxes_[box_].element_bytes; }
+  int64_t piece_bytes() const { return volume(piece().extent) * element_bytes(); }
   void advance();
 
   int64_t count() const;                      // of the pieces of all boxes
@@ -49,10 +57,9 @@ class Cursor {
 
  private:
   void skip_empty();
-  Pieces pieces_of(const FixedDims& extent) const;
+  Pieces pieces_of(const BoxSize& box) const;
 
-  std::vector<FixedDims> extents_;
-  int64_t element_bytes_;
+  std::vector<BoxSize> boxes_;
   int64_t slot_bytes_;
   size_t box_ = 0;
   Pieces pieces_{FixedDims::zeros(1), 1, 1};
@@ -60,22 +67,27 @@ class Cursor {
   int64_t number_ = 0;
 };
 
+// A push of one of the parts of a call.
+struct SentBox {
+  const Part* part = nullptr;
+  const Push* push = nullptr;
+};
+
 // What this rank puts into one of its rings: for one peer, or for all of them.
 class Outgoing {
  public:
-  Outgoing(Waiting& waiting, const Part& part, std::vector<const Push*> pushes, bool for_all,
-           const std::optional<Swap>& swap);
+  Outgoing(Waiting& waiting, std::vector<SentBox> sent, bool for_all, const std::optional<Swap>& swap);
 
   // What comes back from the reader meanwhile, where slots are swapped.
   void expect(int64_t pieces) { expected_ = pieces; }
   int64_t pieces() const { return cursor_.count(); }
-  int64_t piece_bytes() const { return volume(cursor_.piece().extent) * part_.element_bytes; }  // of the next
+  int64_t piece_bytes() const { return cursor_.piece_bytes(); }  // of the next
 
   // Every piece goes to its place in the rank's own output as well, where that is to hold the same box.
   void put_also_at(const Place& place) { also_ = place; }
 
   bool is_done() const { return cursor_.is_done(); }
-  const Push* only_push() const { return pushes_.size() == 1 ? pushes_.front() : nullptr; }
+  const Push* only_push() const { return sent_.size() == 1 ? sent_.front().push : nullptr; }
   bool has_room() const;
   void add_blockers(std::vector<int64_t>& peers) const;  // the readers that have not emptied the next slot
   void put();
@@ -86,8 +98,7 @@ class Outgoing {
   void fill(std::byte* slot, const Piece& piece) const;
 
   Waiting& waiting_;
-  const Part& part_;
-  std::vector<const Push*> pushes_;
+  std::vector<SentBox> sent_;
   std::vector<int64_t> readers_;
   int64_t ring_;
   std::atomic<uint64_t>& filled_;
@@ -100,13 +111,18 @@ class Outgoing {
   Cursor cursor_;
 };
 
+// A pull of one of the parts of a call, and where what comes is put.
+struct AwaitedBox {
+  size_t part = 0;
+  BoxSize size = {};
+  Place place = {};
+};
+
 // What this rank takes out of a peer's ring.
 class Incoming {
  public:
-  // Where each of the pulls goes, in their order.
-  Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<FixedDims> extents,
-           std::vector<Place> places, int64_t element_bytes, int64_t whole_bytes, bool hands_back,
-           const std::optional<Swap>& swap);
+  Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<AwaitedBox> awaited, int64_t whole_bytes,
+           bool hands_back, const std::optional<Swap>& swap);
 
   // What this rank puts into the slots meanwhile, where they are swapped: as much need not be handed back.
   void answer_with(int64_t pieces, int64_t bytes_each) {
@@ -118,6 +134,7 @@ class Incoming {
 
   int64_t peer() const { return peer_; }
   bool is_done() const { return cursor_.is_done(); }
+  size_t part() const { return awaited_[cursor_.box()].part; }  // of the next piece
   bool is_available() const;
 
   // Copies the next piece to its place.
@@ -137,8 +154,7 @@ class Incoming {
   int64_t ring_;
   const std::atomic<uint64_t>& filled_;
   std::atomic<uint64_t>& taken_;
-  std::vector<Place> places_;
-  int64_t element_bytes_;
+  std::vector<AwaitedBox> awaited_;
   int64_t whole_bytes_;  // that the rank pulls in all
   bool for_all_;
   bool hands_back_;

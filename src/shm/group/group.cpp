@@ -111,7 +111,7 @@ bool SharedGroup::goes_on(uint64_t number, const Talk* talk) {
     std::span<const std::byte> note = talk->note;
     if (peer != rank()) {
       const Sight sight = sight_of(desk_, number, peer);
-      note = find_note(sight, hear(sight).header, talk->row_bytes);
+      note = find_note(sight, hear_header(sight), talk->row_bytes);
     }
     const auto bytes = static_cast<int64_t>(note.size());
     copy_bytes(talk->rows + peer * talk->row_bytes, note.data(), bytes);
@@ -124,7 +124,7 @@ void SharedGroup::barrier() {
   const Subject subject{.mark = kBarrier, .words = [] { return std::string("a barrier"); }};
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
-    publish(desk_, number, {});
+    publish(desk_, number, Part{});
     meet(*desk_.waiting, number);
   });
 }
@@ -150,7 +150,8 @@ bool SharedGroup::run(const Flat& flat, const Subject& subject, const Talk* talk
     const Path path = call.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);
     if (!has_gone_on || call.finish()) return;
-    Execution(desk_, number, part_of(flat, rank(), own)).finish_published(path);
+    const Part part = part_of(flat, rank(), own);
+    Execution(desk_, number, part, path).run();
   });
   return has_gone_on;
 }
@@ -171,6 +172,22 @@ bool SharedGroup::run(const AllReduce& all_reduce, const Subject& subject, const
   return has_gone_on;
 }
 
+void SharedGroup::run(const PartList& parts, const Subject& subject) {
+  if (parts.empty()) return;
+  if (parts.size() == 1) {
+    run(*parts[0], subject);
+    return;
+  }
+  if (static_cast<int64_t>(parts.size()) > kMostParts)
+    throw std::invalid_argument("a list of " + std::to_string(parts.size()) + " parts is too long");
+  const uint64_t number = next_number(subject);
+  guarded(subject, [&] {
+    const Few<Path> paths = publish(desk_, number, parts);
+    meet(*desk_.waiting, number);
+    Execution(desk_, number, parts, paths).run();
+  });
+}
+
 bool SharedGroup::run_one(const Part& part, const Subject& subject, const Talk* talk) {
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
@@ -180,7 +197,7 @@ bool SharedGroup::run_one(const Part& part, const Subject& subject, const Talk* 
     has_gone_on = goes_on(number, talk);
     if (!has_gone_on) return;
     if (talk != nullptr) heavy = heavy_rank(part, size());
-    if (!heavy) Execution(desk_, number, part).finish_published(path);
+    if (!heavy) Execution(desk_, number, part, path).run();
   });
   if (heavy) run_shared(part, *heavy, subject);
   return has_gone_on;

@@ -93,6 +93,10 @@ class SharedGroup {
   bool run(const Flat& flat, const Subject& subject = {}, const Talk* talk = nullptr);
   bool run(const AllReduce& all_reduce, const Subject& subject = {}, const Talk* talk = nullptr);
 
+  // Up to kMostParts parts at once, one per tensor. Their pulls say where in the peers' inputs the boxes lie,
+  // but for one part whose owners list it.
+  void run(const PartList& parts, const Subject& subject = {});
+
   // How many calls there were: the same on every rank, between two of them.
   uint64_t calls() const { return number_; }
 
