@@ -176,9 +176,8 @@ struct AllGatherListOptions {
   Group group = {};
 };
 
-// all_gather_v of each tensor of a list, of any shapes and dtypes on one device, in one exchange: for many
-// tensors that are small, since they are packed and unpacked. The ranks compare their lists.
-// Adjoint (Grad::sum): reduce_scatter_v of the list of gradients.
+// all_gather_v of each tensor of a list, of any shapes and dtypes on one device, in one exchange. Small ones
+// are packed together. The ranks compare their lists. The gradients of a list travel as a list, too.
 RaggedList all_gather_v(const std::vector<at::Tensor>& xs, const AllGatherListOptions& options = {});
 Async<RaggedList> all_gather_v_async(const std::vector<at::Tensor>& xs,
                                      const AllGatherListOptions& options = {});
@@ -191,11 +190,48 @@ struct ReduceScatterListOptions {
 };
 
 // reduce_scatter_v of each tensor of a list in one exchange, as all_gather_v of a list is.
-// Adjoint: all_gather_v of the list of gradients (divided by the ranks for avg).
 std::vector<at::Tensor> reduce_scatter_v(const std::vector<at::Tensor>& xs,
                                          const ReduceScatterListOptions& options = {});
 Async<std::vector<at::Tensor>> reduce_scatter_v_async(const std::vector<at::Tensor>& xs,
                                                       const ReduceScatterListOptions& options = {});
+
+struct AllToAllListOptions {
+  int64_t dim = 0;
+  std::optional<std::vector<Sizes>> recv_sizes = std::nullopt;  // for each tensor; only checked
+  Group group = {};
+};
+
+// all_to_all_v of each tensor of a list in one exchange, with the send_sizes of each.
+RaggedList all_to_all_v(const std::vector<at::Tensor>& xs, const std::vector<Sizes>& send_sizes,
+                        const AllToAllListOptions& options = {});
+Async<RaggedList> all_to_all_v_async(const std::vector<at::Tensor>& xs, const std::vector<Sizes>& send_sizes,
+                                     const AllToAllListOptions& options = {});
+
+struct GatherListOptions {
+  int64_t dst = 0;                                  // a global rank, as torch.distributed counts
+  std::optional<int64_t> group_dst = std::nullopt;  // the rank within the group instead
+  int64_t dim = 0;
+  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // for each tensor every rank's; only checked
+  Group group = {};
+};
+
+// gather_v of each tensor of a list in one exchange.
+RaggedList gather_v(const std::vector<at::Tensor>& xs, const GatherListOptions& options = {});
+Async<RaggedList> gather_v_async(const std::vector<at::Tensor>& xs, const GatherListOptions& options = {});
+
+struct ScatterListOptions {
+  int64_t src = 0;                                  // a global rank, as torch.distributed counts
+  std::optional<int64_t> group_src = std::nullopt;  // the rank within the group instead
+  int64_t dim = 0;
+  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // for each tensor; left out: as torch.chunk splits
+  Group group = {};
+};
+
+// scatter_v of each tensor of a list in one exchange. The other ranks than src bring an empty list, or
+// tensors without rows that a second gradient leads to.
+std::vector<at::Tensor> scatter_v(const std::vector<at::Tensor>& xs, const ScatterListOptions& options = {});
+Async<std::vector<at::Tensor>> scatter_v_async(const std::vector<at::Tensor>& xs,
+                                               const ScatterListOptions& options = {});
 
 struct GatherSizesOptions {
   int64_t dim = 0;

@@ -18,15 +18,15 @@ std::vector<at::Tensor> read_tensors(const py::handle& xs) {
   return tensors;
 }
 
-std::optional<std::vector<Sizes>> read_size_lists(const py::handle& value) {
+std::optional<std::vector<Sizes>> read_size_lists(const std::string& argument, const py::handle& value) {
   if (value.is_none()) return std::nullopt;
   const bool is_list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
   const std::string hint = is_list ? "" : hint_at_group(value);
   if (!py::isinstance<py::sequence>(value) || !hint.empty())
-    throw BadArgument("sizes is no list with the sizes of each tensor" + hint);
+    throw BadArgument(argument + " is no list with the sizes of each tensor" + hint);
   std::vector<Sizes> lists;
   for (const py::handle& sizes : py::reinterpret_borrow<py::sequence>(value)) {
-    const std::string name = c10::str("sizes[", lists.size(), "]");
+    const std::string name = c10::str(argument, "[", lists.size(), "]");
     const auto read = read_sizes(name.c_str(), sizes);
     if (!read) throw BadArgument(name + " is None");
     lists.push_back(*read);
@@ -50,7 +50,7 @@ py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py
         check_no_out(out);
         tensors = read_tensors(xs);
         options = {.dim = read_integer("dim", dim),
-                   .sizes = read_size_lists(sizes),
+                   .sizes = read_size_lists("sizes", sizes),
                    .grad = read_grad(grad),
                    .group = g};
       },
@@ -71,13 +71,86 @@ py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, co
       [&](const Group& g) {
         check_no_out(out);
         tensors = read_tensors(xs);
-        options = {
-            .sizes = read_size_lists(sizes), .dim = read_integer("dim", dim), .op = read_op(op), .group = g};
+        options = {.sizes = read_size_lists("sizes", sizes),
+                   .dim = read_integer("dim", dim),
+                   .op = read_op(op),
+                   .group = g};
       },
       [&] { return reduce_scatter_v(tensors, options); },
       [&] { return reduce_scatter_v_async(tensors, options); },
       [&](const std::string& problem) {
         fail_list_together(Collective::reduce_scatter_v, problem, members, !sizes.is_none(), tensors);
+      });
+}
+
+py::object all_to_all_v_of(const py::object& xs, const py::object& send_sizes, const py::object& dim,
+                           const py::object& recv_sizes, const py::object& out, const py::object& group,
+                           const py::object& async_op) {
+  std::vector<at::Tensor> tensors;
+  std::vector<Sizes> send;
+  AllToAllListOptions options;
+  const Group members = read_group(group);
+  return run(
+      members, async_op,
+      [&](const Group& g) {
+        check_no_out(out);
+        tensors = read_tensors(xs);
+        const auto lists = read_size_lists("send_sizes", send_sizes);
+        if (!lists) throw BadArgument("send_sizes is None");
+        send = *lists;
+        options = {.dim = read_integer("dim", dim),
+                   .recv_sizes = read_size_lists("recv_sizes", recv_sizes),
+                   .group = g};
+      },
+      [&] { return all_to_all_v(tensors, send, options); },
+      [&] { return all_to_all_v_async(tensors, send, options); },
+      [&](const std::string& problem) {
+        fail_list_together(Collective::all_to_all_v, problem, members, !recv_sizes.is_none(), tensors);
+      });
+}
+
+py::object gather_v_of(const py::object& xs, const py::object& dst, const py::object& group_dst,
+                       const py::object& dim, const py::object& sizes, const py::object& group,
+                       const py::object& ranks, const py::object& async_op) {
+  std::vector<at::Tensor> tensors;
+  GatherListOptions options;
+  const Group members = read_group(group, ranks);
+  return run(
+      members, async_op,
+      [&](const Group& g) {
+        tensors = read_tensors(xs);
+        options = {.dst = read_integer("dst", dst),
+                   .group_dst = read_optional_integer("group_dst", group_dst),
+                   .dim = read_integer("dim", dim),
+                   .sizes = read_size_lists("sizes", sizes),
+                   .group = g};
+      },
+      [&] { return gather_v(tensors, options); }, [&] { return gather_v_async(tensors, options); },
+      [&](const std::string& problem) {
+        fail_list_together(Collective::gather_v, problem, members, !sizes.is_none(), tensors);
+      });
+}
+
+py::object scatter_v_of(const py::object& xs, const py::object& src, const py::object& group_src,
+                        const py::object& dim, const py::object& sizes, const py::object& group,
+                        const py::object& ranks, const py::object& async_op) {
+  std::vector<at::Tensor> tensors;
+  ScatterListOptions options;
+  const Group members = read_group(group, ranks);
+  return run(
+      members, async_op,
+      [&](const Group& g) {
+        options = {.src = read_integer("src", src),
+                   .group_src = read_optional_integer("group_src", group_src),
+                   .dim = read_integer("dim", dim),
+                   .group = g};
+        const bool is_src = checked_root("src", options.src, options.group_src, g) == g.rank();
+        if (is_src) options.sizes = read_size_lists("sizes", sizes);
+        tensors = read_tensors(xs);
+      },
+      [&] { return scatter_v(tensors, options); }, [&] { return scatter_v_async(tensors, options); },
+      [&](const std::string& problem) {
+        fail_list_together(Collective::scatter_v, problem, members, /*sizes_known=*/false, {});
       });
 }
 
@@ -88,6 +161,9 @@ void bind_lists(py::module_& module) {
   bind_handle<std::vector<at::Tensor>>(module, "TensorListHandle");
   module.def("all_gather_v_list", &all_gather_v_of);
   module.def("reduce_scatter_v_list", &reduce_scatter_v_of);
+  module.def("all_to_all_v_list", &all_to_all_v_of);
+  module.def("gather_v_list", &gather_v_of);
+  module.def("scatter_v_list", &scatter_v_of);
 }
 
 }  // namespace shardway::python

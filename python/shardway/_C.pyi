@@ -142,6 +142,35 @@ def reduce_scatter_v_list(
     group: ProcessGroup | None,
     async_op: bool,
 ) -> list[Tensor] | TensorListHandle: ...
+def all_to_all_v_list(
+    xs: Sequence[Tensor],
+    send_sizes: Sequence[Sizes],
+    dim: int,
+    recv_sizes: Sequence[Sizes] | None,
+    out: None,
+    group: ProcessGroup | None,
+    async_op: bool,
+) -> tuple[list[Tensor], list[tuple[int, ...]]] | RaggedListHandle: ...
+def gather_v_list(
+    xs: Sequence[Tensor],
+    dst: int,
+    group_dst: int | None,
+    dim: int,
+    sizes: Sequence[Sizes] | None,
+    group: ProcessGroup | None,
+    ranks: Sequence[int] | None,
+    async_op: bool,
+) -> tuple[list[Tensor], list[tuple[int, ...]]] | RaggedListHandle: ...
+def scatter_v_list(
+    xs: Sequence[Tensor],
+    src: int,
+    group_src: int | None,
+    dim: int,
+    sizes: Sequence[Sizes] | None,
+    group: ProcessGroup | None,
+    ranks: Sequence[int] | None,
+    async_op: bool,
+) -> list[Tensor] | TensorListHandle: ...
 def memory_stats() -> dict[str, int]: ...
 def empty_cache() -> None: ...
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor: ...

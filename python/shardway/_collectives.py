@@ -85,13 +85,13 @@ def all_gather_v(
     adjoint: reduce_scatter_v; every rank runs backward), "mean" divides that by the ranks, "local" drops them
     and communicates nothing.
 
-    A list of tensors, of any shapes and dtypes, is gathered in one exchange: for many that are small. It gives the list
-    of results and the list of their sizes.
+    A list of tensors, of any shapes and dtypes, is gathered in one exchange, and its gradients travel in one. It gives
+    the list of results and the list of their sizes.
     """
     if is_compiling():
         return _traced.all_gather_v(x, dim, sizes, grad, out, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "all_gather_v")
-    if type(x) is not Tensor and _is_list(x):
+    if type(x) is not Tensor and is_list(x):
         return _C.all_gather_v_list(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type]
     return _C.all_gather_v(x, dim, sizes, grad, out, members, async_op)  # type: ignore[arg-type, misc]
 
@@ -159,7 +159,7 @@ def reduce_scatter_v(
     if is_compiling():
         return _traced.reduce_scatter_v(x, sizes, dim, name, out, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "reduce_scatter_v")
-    if type(x) is not Tensor and _is_list(x):
+    if type(x) is not Tensor and is_list(x):
         return _C.reduce_scatter_v_list(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type]
     return _C.reduce_scatter_v(x, sizes, dim, name, out, members, async_op)  # type: ignore[arg-type, misc]
 
@@ -186,23 +186,48 @@ def all_to_all_v(
     group: GroupLike = None,
     async_op: Literal[True],
 ) -> _C.RaggedHandle: ...
+@overload
 def all_to_all_v(
-    x: Tensor,
-    send_sizes: SizesLike,
+    x: Sequence[Tensor],
+    send_sizes: Sequence[SizesLike],
     dim: int = 0,
     *,
-    recv_sizes: SizesLike | None = None,
+    recv_sizes: Sequence[SizesLike] | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> RaggedList: ...
+@overload
+def all_to_all_v(
+    x: Sequence[Tensor],
+    send_sizes: Sequence[SizesLike],
+    dim: int = 0,
+    *,
+    recv_sizes: Sequence[SizesLike] | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.RaggedListHandle: ...
+def all_to_all_v(
+    x: Tensor | Sequence[Tensor],
+    send_sizes: SizesLike | Sequence[SizesLike],
+    dim: int = 0,
+    *,
+    recv_sizes: SizesLike | Sequence[SizesLike] | None = None,
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Ragged | _C.RaggedHandle:
+) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
     """Sends block r of `x` along `dim` to rank r; gives what arrived, in rank order, and the size of each block.
 
     The adjoint is the same exchange with the sizes swapped.
+
+    A list of tensors, with the `send_sizes` of each, moves in one exchange, and gives two lists.
     """
     if is_compiling():
         return _traced.all_to_all_v(x, send_sizes, dim, recv_sizes, out, group, async_op)  # type: ignore[no-any-return]
-    return _C.all_to_all_v(x, send_sizes, dim, recv_sizes, out, resolve_group(group, "all_to_all_v"), async_op)
+    members = resolve_group(group, "all_to_all_v")
+    if type(x) is not Tensor and is_list(x):
+        return _C.all_to_all_v_list(x, send_sizes, dim, recv_sizes, out, members, async_op)  # type: ignore[arg-type]
+    return _C.all_to_all_v(x, send_sizes, dim, recv_sizes, out, members, async_op)  # type: ignore[arg-type, misc]
 
 
 @overload
@@ -260,7 +285,7 @@ def split_by_rank(parts: Sequence[Tensor] | Tensor, *, group: GroupLike = None) 
     return _C.split_by_rank(parts, resolve_group(group, "split_by_rank"))
 
 
-def _is_list(x: object) -> bool:
+def is_list(x: object) -> bool:
     """Whether x is meant as a list of tensors. What is neither that nor a tensor is refused as no tensor."""
     return isinstance(x, list | tuple) and (not x or any(isinstance(item, Tensor) for item in x))
 

@@ -131,7 +131,7 @@ def redistribute(
     Backward redistributes the gradient of the result, which has the result's placements with Replicate for Partial
     or `grad_placements`, to those of `t`; docs/gradients.md. It is a collective: every rank of the group runs it.
 
-    A list of tensors gives a list: small ones share one exchange per step. `placements` are those of all, or a list
+    A list of tensors gives a list: all move in one exchange per step. `placements` are those of all, or a list
     with those of each; neither `plan` nor `grad_placements` is for lists.
     """
     if isinstance(t, MeshTensor):

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, overload
 
 from torch import Tensor
 from torch.compiler import is_compiling
 
 from shardway import _C, _traced
-from shardway._collectives import Ragged, SizesLike
+from shardway._collectives import Ragged, RaggedList, SizesLike, is_list
 from shardway._groups import GroupLike, global_ranks, resolve_group
 
 
@@ -63,25 +64,52 @@ def gather_v(
     group: GroupLike = None,
     async_op: Literal[True],
 ) -> _C.RaggedHandle: ...
+@overload
 def gather_v(
-    x: Tensor,
+    x: Sequence[Tensor],
     dst: int = 0,
     dim: int = 0,
     *,
-    sizes: SizesLike | None = None,
+    sizes: Sequence[SizesLike] | None = None,
+    group_dst: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> RaggedList: ...
+@overload
+def gather_v(
+    x: Sequence[Tensor],
+    dst: int = 0,
+    dim: int = 0,
+    *,
+    sizes: Sequence[SizesLike] | None = None,
+    group_dst: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.RaggedListHandle: ...
+def gather_v(
+    x: Tensor | Sequence[Tensor],
+    dst: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | Sequence[SizesLike] | None = None,
     group_dst: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Ragged | _C.RaggedHandle:
+) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
     """On rank `dst` the tensors of all ranks, one after the other along `dim`, on the others one without rows; and on
     every rank the size of each.
 
     Backward is scatter_v of the gradient that `dst` has; every rank runs it.
+
+    A list of tensors is gathered in one exchange, and gives the list of results and the list of their sizes.
     """
     if is_compiling():
         return _traced.gather_v(x, dst, group_dst, dim, sizes, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "gather_v")
-    return _C.gather_v(x, dst, group_dst, dim, sizes, members, global_ranks(members), async_op)
+    ranks = global_ranks(members)
+    if type(x) is not Tensor and is_list(x):
+        return _C.gather_v_list(x, dst, group_dst, dim, sizes, members, ranks, async_op)  # type: ignore[arg-type]
+    return _C.gather_v(x, dst, group_dst, dim, sizes, members, ranks, async_op)  # type: ignore[arg-type]
 
 
 @overload
@@ -106,23 +134,51 @@ def scatter_v(
     group: GroupLike = None,
     async_op: Literal[True],
 ) -> _C.TensorHandle: ...
+@overload
 def scatter_v(
-    x: Tensor | None,
+    x: Sequence[Tensor],
     src: int = 0,
     dim: int = 0,
     *,
-    sizes: SizesLike | None = None,
+    sizes: Sequence[SizesLike] | None = None,
+    group_src: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[False] = False,
+) -> list[Tensor]: ...
+@overload
+def scatter_v(
+    x: Sequence[Tensor],
+    src: int = 0,
+    dim: int = 0,
+    *,
+    sizes: Sequence[SizesLike] | None = None,
+    group_src: int | None = None,
+    group: GroupLike = None,
+    async_op: Literal[True],
+) -> _C.TensorListHandle: ...
+def scatter_v(
+    x: Tensor | Sequence[Tensor] | None,
+    src: int = 0,
+    dim: int = 0,
+    *,
+    sizes: SizesLike | Sequence[SizesLike] | None = None,
     group_src: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Tensor | _C.TensorHandle:
+) -> Tensor | list[Tensor] | _C.TensorHandle | _C.TensorListHandle:
     """This rank's part, along `dim`, of the tensor of rank `src`, which is cut by `sizes`, or as torch.chunk cuts.
 
     `x` and `sizes` matter on `src` alone, which tells the others shape, dtype and sizes: they pass None. Backward is
     gather_v of the gradients to `src`; every rank runs it. To differentiate that gradient again, the others pass an `x`
     without rows that requires grad.
+
+    A list of tensors is scattered in one exchange, and gives a list; the others pass an empty list, or one of such
+    tensors without rows.
     """
     if is_compiling():
         return _traced.scatter_v(x, src, group_src, dim, sizes, group, async_op)  # type: ignore[no-any-return]
     members = resolve_group(group, "scatter_v")
-    return _C.scatter_v(x, src, group_src, dim, sizes, members, global_ranks(members), async_op)
+    ranks = global_ranks(members)
+    if type(x) is not Tensor and is_list(x):
+        return _C.scatter_v_list(x, src, group_src, dim, sizes, members, ranks, async_op)  # type: ignore[arg-type]
+    return _C.scatter_v(x, src, group_src, dim, sizes, members, ranks, async_op)  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def all_gather_v(
     """A list is gathered tensor by tensor."""
     if not isinstance(x, Tensor):
         results = [all_gather_v(t, dim, s, grad, out, group, False) for t, s in _with_sizes(x, sizes)]
-        return _handed_out(([tensor for tensor, _ in results], [known for _, known in results]), async_op)
+        return _handed_out(_two_lists(results), async_op)
     place = _place(group, "all_gather_v")
     own = _along(x, dim, "all_gather_v", place)
     if place is None:
@@ -81,8 +81,20 @@ def reduce_scatter_v(
 
 
 def all_to_all_v(
-    x: Tensor, send_sizes: Any, dim: int, recv_sizes: Any, out: Tensor | None, group: GroupLike, async_op: bool
+    x: Tensor | Sequence[Tensor],
+    send_sizes: Any,
+    dim: int,
+    recv_sizes: Any,
+    out: Tensor | None,
+    group: GroupLike,
+    async_op: bool,
 ) -> Any:
+    if not isinstance(x, Tensor):
+        results = [
+            all_to_all_v(t, send_sizes[i], dim, s, out, group, False)
+            for i, (t, s) in enumerate(_with_sizes(x, recv_sizes))
+        ]
+        return _handed_out(_two_lists(results), async_op)
     place = _place(group, "all_to_all_v")
     own = _along(x, dim, "all_to_all_v", place)
     if place is None:
@@ -108,7 +120,18 @@ def broadcast(x: Tensor, src: int, group_src: int | None, group: GroupLike, asyn
     return _handed_out(_ops.broadcast(x, _root("src", src, group_src, "broadcast", place), place.group), async_op)
 
 
-def gather_v(x: Tensor, dst: int, group_dst: int | None, dim: int, sizes: Any, group: GroupLike, async_op: bool) -> Any:
+def gather_v(
+    x: Tensor | Sequence[Tensor],
+    dst: int,
+    group_dst: int | None,
+    dim: int,
+    sizes: Any,
+    group: GroupLike,
+    async_op: bool,
+) -> Any:
+    if not isinstance(x, Tensor):
+        results = [gather_v(t, dst, group_dst, dim, s, group, False) for t, s in _with_sizes(x, sizes)]
+        return _handed_out(_two_lists(results), async_op)
     place = _place(group, "gather_v")
     own = _along(x, dim, "gather_v", place)
     if place is None:
@@ -121,8 +144,17 @@ def gather_v(x: Tensor, dst: int, group_dst: int | None, dim: int, sizes: Any, g
 
 
 def scatter_v(
-    x: Tensor | None, src: int, group_src: int | None, dim: int, sizes: Any, group: GroupLike, async_op: bool
+    x: Tensor | Sequence[Tensor] | None,
+    src: int,
+    group_src: int | None,
+    dim: int,
+    sizes: Any,
+    group: GroupLike,
+    async_op: bool,
 ) -> Any:
+    if x is not None and not isinstance(x, Tensor):
+        results = [scatter_v(t, src, group_src, dim, s, group, False) for t, s in _with_sizes(x, sizes)]
+        return _handed_out(results, async_op)
     place = _place(group, "scatter_v")
     if place is None:
         return _handed_out(x, async_op)
@@ -151,6 +183,10 @@ def split_by_rank(parts: Sequence[Tensor] | Tensor, group: GroupLike) -> tuple[T
     if len(parts) != ranks:
         raise ValueError(f"split_by_rank: there are {len(parts)} parts for {ranks} ranks (rank {rank})")
     return parts[rank], tuple(part.shape[0] for part in parts)
+
+
+def _two_lists(results: list[tuple[Tensor, tuple[int, ...]]]) -> tuple[list[Tensor], list[tuple[int, ...]]]:
+    return [tensor for tensor, _ in results], [sizes for _, sizes in results]
 
 
 def _with_sizes(xs: Sequence[Tensor], sizes: Any) -> list[tuple[Tensor, Any]]:

@@ -1,6 +1,7 @@
 #include "terms/block.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace shardway::wire {
 namespace {
@@ -61,6 +62,15 @@ const char* why_no_sizes(const BlockView& block, int64_t ranks) {
 }
 
 }  // namespace
+
+int64_t block_bytes(const uint8_t* data, int64_t bytes, int64_t ranks) {
+  const int64_t room = bytes - line_bytes(ranks);
+  if (room < 0) return 0;
+  BlockHeader header;
+  std::memcpy(&header, data, sizeof(header));
+  if (header.slot_bytes > room) return 0;
+  return std::min(aligned(line_bytes(ranks) + std::max<int64_t>(header.slot_bytes, 0)), bytes);
+}
 
 const char* why_no_block(uint8_t* data, int64_t bytes, int64_t ranks, Slot slot, const Kinds& kinds) {
   const BlockView block(data, ranks);

@@ -33,9 +33,9 @@ struct BlockHeader {
   uint8_t dim = 0;
   uint8_t ndim = 0;
   uint8_t has_tensor = 1;
-  uint8_t is_list = 0;
   uint8_t backward_of = 0;  // a collective, counted from 1; 0: this is no gradient
-  std::array<uint8_t, 6> unused = {};
+  std::array<uint8_t, 3> unused = {};
+  uint32_t list_length = 0;     // of the list that the tensor is of; 0: of none
   uint64_t forward_number = 0;  // of the call whose gradient this is
   int64_t slot_bytes = -1;      // -1: the payload comes in a second round
   int64_t out_size = -1;
@@ -45,8 +45,17 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) % 16 == 0);
 
+// In place of a list's length, from a rank that brings no tensors.
+inline constexpr uint32_t kUnknownLength = 0xffffffff;
+
 // A block without what is in its slot.
 constexpr int64_t line_bytes(int64_t ranks) { return int64_t{sizeof(BlockHeader)} + 16 * ranks; }
+
+// Blocks of a list lie one behind the other, aligned to this.
+inline constexpr int64_t kBlockAlignment = 16;
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+}
 
 // A view of a block, which has been read or is being written. Aligned as a Header is.
 class BlockView {
@@ -65,6 +74,10 @@ class BlockView {
 
 // What a block's slot holds.
 enum class Slot : uint8_t { tensor, words };
+
+// How many of these bytes the block at their beginning takes, aligned; 0 where there is none. What it says
+// has still to be checked.
+int64_t block_bytes(const uint8_t* data, int64_t bytes, int64_t ranks);
 
 // Why these bytes, at the beginning of `data`, are no block of one of so many ranks; null where they are one:
 // then everything that it counts is there, and every number is one that it may be.

@@ -43,10 +43,28 @@ void read_block(const uint8_t* data, size_t size) {
   if (slot == Slot::tensor) use(BlockView(copy.get(), ranks), ranks);
 }
 
+// Blocks of a list, one behind the other, each taken out into memory of its length.
+void read_list(const uint8_t* data, size_t size) {
+  if (size < 1) return;
+  const int64_t ranks = data[0] % 8 + 1;
+  const auto bytes = static_cast<int64_t>(size) - 1;
+  for (int64_t at = 0; at < bytes;) {
+    const int64_t length = block_bytes(data + 1 + at, bytes - at, ranks);
+    if (length == 0) return;
+    if (length < 0 || length > bytes - at) std::abort();
+    const std::unique_ptr<uint8_t[]> copy(new uint8_t[static_cast<size_t>(length)]);
+    std::memcpy(copy.get(), data + 1 + at, static_cast<size_t>(length));
+    if (why_no_block(copy.get(), length, ranks, Slot::tensor, kKinds) != nullptr) return;
+    use(BlockView(copy.get(), ranks), ranks);
+    at += length;
+  }
+}
+
 }  // namespace
 }  // namespace shardway::wire
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   shardway::wire::read_block(data, size);
+  shardway::wire::read_list(data, size);
   return 0;
 }

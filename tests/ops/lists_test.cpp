@@ -77,5 +77,37 @@ TEST_P(Lists, AreReducedAsEachByItselfAndTheirGradientsAreGathered) {
   }
 }
 
+TEST_P(Lists, AreExchangedCollectedAndHandedOutAsEachByItself) {
+  for (const int64_t unit : {1, 1000}) {
+    const Sizes split = sizes(unit);
+    const int64_t total = std::accumulate(split.begin(), split.end(), int64_t{0});
+    std::vector<Tensors> wholes(2);  // by tensor and rank
+    for (int64_t r = 0; r < ranks(); ++r) {
+      wholes[0].push_back(random_bits({total, 3}, at::kInt, static_cast<uint64_t>(r)));
+      wholes[1].push_back(random_bits({total}, at::kBFloat16, static_cast<uint64_t>(9 + r)));
+    }
+    run_as_threads(ranks(), [&](const Group& group) {
+      const auto rank = static_cast<size_t>(group.rank());
+      const Tensors mine = {wholes[0][rank], wholes[1][rank]};
+      const auto [came, came_sizes] = all_to_all_v(mine, {split, split}, AllToAllListOptions{.group = group});
+      const int64_t root = ranks() - 1;
+      const auto [all, all_sizes] = gather_v(mine, GatherListOptions{.dst = root, .group = group});
+      const Tensors parts =
+          scatter_v(group.rank() == root ? mine : Tensors{},
+                    ScatterListOptions{.src = root, .sizes = std::vector{split, split}, .group = group});
+      ASSERT_EQ(parts.size(), mine.size());
+      for (size_t i = 0; i < mine.size(); ++i) {
+        Tensors blocks;
+        for (const at::Tensor& whole : wholes[i]) blocks.push_back(whole.split_with_sizes(split)[rank]);
+        EXPECT_TRUE(same_bits(came[i], at::cat(blocks)));
+        EXPECT_EQ(came_sizes[i], Sizes(static_cast<size_t>(ranks()), split[rank]));
+        EXPECT_TRUE(same_bits(all[i], group.rank() == root ? at::cat(wholes[i]) : mine[i].narrow(0, 0, 0)));
+        EXPECT_EQ(all_sizes[i], Sizes(static_cast<size_t>(ranks()), total));
+        EXPECT_TRUE(same_bits(parts[i], blocks.back()));
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace shardway::testing

@@ -165,6 +165,13 @@ def test_handles_out_lists_and_sizes_in_a_tensor_work_in_a_compiled_function(ran
     parts = whole(lambda x: sw.reduce_scatter_v([x, x.int()], [(1, 2), (2, 1)], op=dist.ReduceOp.MAX))(want)
     assert torch.equal(parts[0], want[:1] if rank == 0 else want[1:])
     assert torch.equal(parts[1], want[:2].int() if rank == 0 else want[2:].int())
+    results, sizes = whole(lambda x: sw.gather_v([x, 2 * x], 1))(x)
+    assert sizes == [(1, 2), (1, 2)] and torch.equal(results[1], 2 * want if rank == 1 else want[:0])
+    parts = whole(lambda x: sw.scatter_v([x, 2 * x], 1, sizes=[(1, 2), (2, 1)]))(want)
+    assert torch.equal(parts[1], 2 * (want[:2] if rank == 0 else want[2:]))
+    results, sizes = whole(lambda x: sw.all_to_all_v([x, 2 * x], [(1, 2), (2, 1)]))(want)
+    assert sizes == [(1, 1), (2, 2)] if rank == 0 else [(2, 2), (1, 1)]
+    assert torch.equal(results[0], torch.cat([want[:1]] * 2 if rank == 0 else [want[1:]] * 2))
 
     given = torch.tensor([1, 2])
     assert torch.equal(whole(lambda x, given: sw.all_gather_v(x, sizes=given)[0])(x, given), want)

@@ -1,4 +1,4 @@
-"""all_gather_v and reduce_scatter_v of lists: as of each tensor by itself, in one exchange."""
+"""The collectives of lists: as of each tensor by itself, in one exchange."""
 
 from __future__ import annotations
 
@@ -68,6 +68,96 @@ def test_a_list_is_reduced_as_each_by_itself(rank, size, transport, seed):
             for got, want in zip(sw.reduce_scatter_v(mine, dim=-1, op=op), whole, strict=True):
                 chunks = dense.chunk_sizes(want.shape[1], size)
                 assert_same_bits(got, dense.block(want, chunks, rank, 1), op)
+
+
+@ranks(1, 2, 3, 4)
+@both_transports
+def test_a_list_is_exchanged_as_each_by_itself(rank, size, transport, seed):
+    use(transport, size)
+    draw = Draw(seed)
+    for rows in (3, 3000):
+        inputs, cuts = [], []
+        for i, dtype in enumerate(dense.MOVABLE):
+            cut = [draw.sizes(size, rows) for _ in range(size)]
+            inputs.append([draw.tensor((2, sum(cut[r])) if i % 2 else (sum(cut[r]), 1), dtype) for r in range(size)])
+            cuts.append(cut)
+        dims = [i % 2 for i in range(len(inputs))]
+        for dim in (0, 1):
+            chosen = [i for i, d in enumerate(dims) if d == dim]
+            mine = [inputs[i][rank] for i in chosen]
+            sent = [cuts[i][rank] for i in chosen]
+            came = [tuple(cuts[i][r][rank] for r in range(size)) for i in chosen]
+            wanted = [dense.exchanged(inputs[i], cuts[i], rank, dim) for i in chosen]
+            handle = sw.all_to_all_v(mine, sent, dim, async_op=True)
+            for tensors, sizes in (sw.all_to_all_v(mine, sent, dim, recv_sizes=came), handle.wait()):
+                assert sizes == came
+                for got, want in zip(tensors, wanted, strict=True):
+                    assert_same_bits(got, want)
+
+
+@ranks(1, 2, 3, 4)
+@both_transports
+def test_a_list_is_collected_and_handed_out_as_each_by_itself(rank, size, transport, seed):
+    use(transport, size)
+    draw = Draw(seed)
+    for rows in (4, 4000):
+        for root in range(size):
+            parts, sizes = zip(*several(draw, size, dense.MOVABLE, rows), strict=True)
+            whole = [dense.gathered(of_one, -1) for of_one in parts]
+            mine = [of_one[rank] for of_one in parts]
+            handle = sw.gather_v(mine, root, -1, async_op=True)
+            for tensors, found in (sw.gather_v(mine, root, -1, sizes=sizes), handle.wait()):
+                assert found == [tuple(s) for s in sizes]
+                for got, want in zip(tensors, whole, strict=True):
+                    assert_same_bits(got, want if rank == root else want.narrow(-1, 0, 0))
+            given = whole if rank == root else []
+            handle = sw.scatter_v(given, root, -1, sizes=sizes if rank == root else None, async_op=True)
+            for tensors in (sw.scatter_v(given, root, -1, sizes=sizes if rank == root else None), handle.wait()):
+                for got, want in zip(tensors, mine, strict=True):
+                    assert_same_bits(got, want)
+
+
+@ranks(2, 3)
+@both_transports
+def test_a_list_of_hundreds_of_tensors_small_and_large(rank, size, transport, seed):
+    use(transport, size)
+    draw = Draw(seed)
+    shapes = [(r % 7 + 1, 3) if r % 10 else (300, 40) for r in range(400)]
+    cut = [r + 1 for r in range(size)]
+    parts = [draw.parts(shape, 0, cut, torch.float32) for shape in shapes]
+    tensors, sizes = sw.all_gather_v([of_one[rank] for of_one in parts])
+    assert sizes == [tuple(cut)] * len(shapes)
+    for got, of_one in zip(tensors, parts, strict=True):
+        assert_same_bits(got, torch.cat(of_one))
+    given = tensors if rank == size - 1 else []
+    for got, of_one in zip(sw.scatter_v(given, size - 1, sizes=[cut] * len(given)), parts, strict=True):
+        assert_same_bits(got, of_one[rank])
+
+
+@ranks(2, 3)
+@both_transports
+def test_the_gradients_of_an_exchanged_a_collected_and_a_handed_out_list(rank, size, transport, seed):
+    use(transport, size)
+    draw = Draw(seed)
+    for rows in (2, 3000):
+        cut = [rows * (r + 1) for r in range(size)]
+        total = sum(cut)
+        xs = [draw.tensor((total, k + 1)).requires_grad_() for k in range(2)]
+
+        def ones(call, given):
+            for x in given:
+                x.grad = None
+            results = call()
+            sum((y * 3).sum() for y in results).backward()
+            return [x.grad for x in given]
+
+        for grad in ones(lambda xs=xs, cut=cut: sw.all_to_all_v(xs, [cut, cut])[0], xs):
+            assert torch.equal(grad, torch.full_like(grad, 3))
+        for grad in ones(lambda xs=xs: sw.gather_v(xs, 0)[0], xs):
+            assert torch.equal(grad, torch.full_like(grad, 3))
+        given = xs if rank == 0 else []
+        for grad in ones(lambda given=given, cut=cut: sw.scatter_v(given, 0, sizes=[cut] * len(given)), given):
+            assert torch.equal(grad, torch.full_like(grad, 3))
 
 
 @ranks(1, 2, 3, 4)
@@ -169,9 +259,34 @@ def test_a_mistake_or_a_disagreement_is_the_same_error_on_every_rank(rank, size,
             lambda: sw.reduce_scatter_v(two(rank), out=torch.empty(2) if one else None)
         ),
     }
-    for message, call in expected.items():
+    rooted = {
+        "all_to_all_v: ranks disagree on recv_sizes of x[1]: rank 0 sends 1 to rank 1, which expects 2": (
+            lambda: sw.all_to_all_v(two(rank), [(1, 1, 0)] * 2, recv_sizes=[came(rank), came(rank, one)])
+        ),
+        "all_to_all_v: send_sizes has 1 entries for 2 tensors (rank 1)": (
+            lambda: sw.all_to_all_v(two(rank), [(1, 1, 0)] * (1 if one else 2))
+        ),
+        "gather_v: ranks disagree on dtype of x[1]: float32 on rank 0, int32 on rank 1": (
+            lambda: sw.gather_v(two(rank, dtype=torch.int32), 2)
+        ),
+        "gather_v: ranks disagree on dst: 0 on rank 0, 1 on rank 1": lambda: sw.gather_v(two(rank), 1 if one else 0),
+        "scatter_v: ranks disagree on src: 0 on rank 0, 1 on rank 1": (
+            lambda: sw.scatter_v(two(rank) if rank < 2 else [], 1 if one else 0)
+        ),
+        "scatter_v: x is an empty list (rank 1)": lambda: sw.scatter_v([], 1),
+        "scatter_v: src=3 is not in the group, whose ranks are 0, 1, 2 (rank 1)": lambda: sw.scatter_v(
+            [], 3 if one else 1
+        ),
+    }
+    for message, call in (expected | rooted).items():
         assert message_of(call) == message
         assert_usable(rank, size)
+
+
+def came(rank, is_wrong=False):
+    """What a rank gets where every rank sends one row to rank 0 and one to rank 1."""
+    rows = [1, 1, 1] if rank < 2 else [0, 0, 0]
+    return [2, *rows[1:]] if is_wrong else rows
 
 
 @ranks(2)
@@ -183,6 +298,11 @@ def test_a_list_on_one_rank_and_a_tensor_on_the_other_are_told_apart(rank, size,
         "ranks called different collectives: all_gather_v on rank 0, all_gather_v of a list on rank 1"
     )
     assert "different collectives" in message_of(lambda: sw.reduce_scatter_v([x] if rank else x))
+    assert "different collectives" in message_of(lambda: sw.gather_v([x] if rank else x))
+    assert "different collectives" in message_of(lambda: sw.scatter_v([] if rank else x))
+    assert "different collectives" in message_of(
+        lambda: sw.all_to_all_v([x] if rank else x, [(1, 1)] if rank else (1, 1))
+    )
     assert_usable(rank, size)
 
 
@@ -191,5 +311,8 @@ def test_without_a_group_the_tensors_of_a_list_come_back():
     tensors, sizes = sw.all_gather_v(xs)
     assert tensors[0] is xs[0] and tensors[1] is xs[1] and sizes == [(2,), (4,)]
     assert all(got is x for got, x in zip(sw.reduce_scatter_v(xs, dim=-1), xs, strict=True))
+    assert all(got is x for got, x in zip(sw.all_to_all_v(xs, [(2,), (4,)])[0], xs, strict=True))
+    assert all(got is x for got, x in zip(sw.gather_v(xs)[0], xs, strict=True))
+    assert all(got is x for got, x in zip(sw.scatter_v(xs), xs, strict=True))
     with pytest.raises(ValueError, match=r"all_gather_v: x\[1\]: dim=1 is out of range for a 1-d tensor"):
         sw.all_gather_v(xs, 1)

@@ -71,6 +71,22 @@ def test_a_profile_names_the_gradient_and_the_operators_once(rank, size):
     assert [name for name, *_ in called] == ["shardway::all_gather_v"]
 
 
+@ranks(2)
+def test_a_call_behind_an_asynchronous_one_is_told_by_the_thread_that_makes_it(rank, size):
+    """It may be made by the thread that made the asynchronous one, and an event ends where it began."""
+    large, x = torch.ones(1 << 20), torch.ones(rank + 1, 4)
+
+    def calls():
+        handle = sw.all_gather_v(large, sizes=(1 << 20,) * 2, async_op=True)
+        sw.all_to_all_v(torch.ones(3, 4), (1, 2))
+        sw.all_gather_v(x)
+        handle.wait()
+
+    for _ in range(20):
+        names = [name for name, *_ in recorded(calls)]
+        assert names == ["shardway::all_gather_v", "shardway::all_to_all_v", "shardway::all_gather_v"]
+
+
 def comms_of(body):
     """What a profile tells of each exchange, in order."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as found:
@@ -105,6 +121,7 @@ def test_a_profile_tells_each_exchange_as_torchs_own(rank, size):
         sw.broadcast(whole, 1)
         sw.gather_v(mine.detach(), 0)
         sw.scatter_v(whole, 0, sizes=(1, 2))
+        sw.all_gather_v([mine.detach(), 2 * mine.detach(), whole])
 
     told = comms_of(every_call)
     own, n = 4 * (rank + 1), 4 * 2 * (rank + 1)
@@ -117,6 +134,7 @@ def test_a_profile_tells_each_exchange_as_torchs_own(rank, size):
         ("broadcast", 12, 12, "[]", "[0, 12]"),
         ("gather_v", own, 12 if rank == 0 else 0, f"[{own}, 0]", "[4, 8]" if rank == 0 else "[0, 0]"),
         ("scatter_v", 12 if rank == 0 else 0, own, "[4, 8]" if rank == 0 else "[0, 0]", f"[{own}, 0]"),
+        ("all_gather_v", 2 * own + 12, 2 * 12 + 24, "[]", "[]"),
     ]
     for args in told:
         assert args["dtype"] == "Float" and args["Group size"] == size

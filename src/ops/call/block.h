@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 
 #include "ops/call/header.h"
 #include "terms/block.h"
@@ -23,11 +24,33 @@ class Block : public wire::BlockView {
   CallHash& hash() const { return *reinterpret_cast<CallHash*>(sizes()); }
 };
 
+// Of the exchange of one call.
+int64_t row_bytes(const Group& group);
+
+// A rank's block. Its tensor rides in it where that takes at most `slot_bytes`; with -1 it does not.
+at::Tensor block_of(const Call& call, const Group& group, int64_t slot_bytes);
+
+// A block with these words in its slot.
+at::Tensor text_block(const Call& call, const Group& group, const std::string& text);
+
+// What other ranks need of a rank's tensor.
+Wanted wanted_of(const Call& call, const Group& group);
+
+// Every rank's block, or row of blocks: collective.
+Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, const Group& group,
+                uint64_t mark);
+
+inline constexpr uint64_t kHeaders = shm::mark_of("headers");
+
 // Throws c10::ValueError where a rank sent bytes that are no block.
 void check_blocks(const Blocks& blocks, wire::Slot slot);
 
-// Throws c10::ValueError when a rank has a problem or two disagree. `blocks` has one row per rank.
-void compare(const at::Tensor& blocks);
+// Throws c10::ValueError when a rank has a problem or two disagree. `blocks` has one row per rank. `index` is
+// the tensor's in its list.
+void compare(const at::Tensor& blocks, int64_t index);
+
+// What the ranks come to by their blocks: collective where they differ in what a hash stands for.
+Agreement agreement_in(Blocks blocks, const Call& call, const Group& group, int64_t index = 0);
 
 bool have_same_hash(const at::Tensor& blocks);
 

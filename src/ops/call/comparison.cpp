@@ -57,6 +57,7 @@ std::string shape_text(const BlockHeader& header) {
 struct Point {
   const char* name;
   std::function<std::string(const Block&)> text;
+  bool is_of_tensor = true;  // and not of the whole call
 };
 
 std::string grad_name(uint8_t grad) {
@@ -74,8 +75,9 @@ const std::vector<Point>& points() {
       {"number of dims", [](const Block& b) { return std::to_string(b.header().ndim); }},
       {"dim", [](const Block& b) { return std::to_string(b.header().dim); }},
       {"shape", [](const Block& b) { return shape_text(b.header()); }},
-      {"op", [](const Block& b) { return std::string(name_of(static_cast<Op>(b.header().op))); }},
-      {"grad", [](const Block& b) { return grad_name(b.header().grad); }},
+      {"op", [](const Block& b) { return std::string(name_of(static_cast<Op>(b.header().op))); },
+       /*is_of_tensor=*/false},
+      {"grad", [](const Block& b) { return grad_name(b.header().grad); }, /*is_of_tensor=*/false},
   };
   return all;
 }
@@ -98,46 +100,54 @@ bool same_points(const BlockHeader& a, const BlockHeader& b) {
                                        " on rank ", first_rank, ", ", other, " on rank ", rank));
 }
 
-void compare_with_first(const at::Tensor& blocks, int64_t rank) {
+// Behind the name of a point.
+std::string of_tensor(const BlockHeader& header, int64_t index) {
+  return header.list_length == 0 ? "" : c10::str(" of x[", index, "]");
+}
+
+void compare_with_first(const at::Tensor& blocks, int64_t rank, int64_t index) {
   const Block first(blocks, 0);
   const Block other(blocks, rank);
   const int64_t ranks = blocks.size(0);
   const auto collective = static_cast<Collective>(first.header().collective);
   if (!same_points(first.header(), other.header())) {
     for (const Point& point : points()) {
-      if (point.text(first) != point.text(other))
-        disagree(collective, point.name, point.text(first), point.text(other), rank);
+      if (point.text(first) == point.text(other)) continue;
+      const std::string of = point.is_of_tensor ? of_tensor(first.header(), index) : "";
+      disagree(collective, point.name + of, point.text(first), point.text(other), rank);
     }
   }
   const bool lists_are_shared = collective != Collective::all_to_all_v;
   if (!lists_are_shared) return;
   const bool both_gave = first.header().has_sizes != 0 && other.header().has_sizes != 0;
   if (both_gave && !std::equal(first.sizes(), first.sizes() + ranks, other.sizes())) {
-    disagree(collective, "sizes", list_text(first.sizes(), ranks), list_text(other.sizes(), ranks), rank);
+    disagree(collective, "sizes" + of_tensor(first.header(), index), list_text(first.sizes(), ranks),
+             list_text(other.sizes(), ranks), rank);
   }
 }
 
 // Of all_to_all_v: what rank `to` expects of rank `from` is what `from` sends it.
-void compare_sent_with_expected(const at::Tensor& blocks) {
+void compare_sent_with_expected(const at::Tensor& blocks, int64_t index) {
   for (int64_t to = 0; to < blocks.size(0); ++to) {
     const Block receiver(blocks, to);
     if (receiver.header().has_recv_sizes == 0) continue;
     for (int64_t from = 0; from < blocks.size(0); ++from) {
       const int64_t sent = Block(blocks, from).sizes()[to];
       const int64_t expected = receiver.recv_sizes()[from];
-      TORCH_CHECK_VALUE(sent == expected, "all_to_all_v: ranks disagree on recv_sizes: rank ", from,
-                        " sends ", sent, " to rank ", to, ", which expects ", expected);
+      TORCH_CHECK_VALUE(sent == expected, "all_to_all_v: ranks disagree on recv_sizes",
+                        of_tensor(receiver.header(), index), ": rank ", from, " sends ", sent, " to rank ",
+                        to, ", which expects ", expected);
     }
   }
 }
 
 bool is_same_call(const BlockHeader& a, const BlockHeader& b) {
-  return a.collective == b.collective && a.is_list == b.is_list && a.backward_of == b.backward_of &&
-         a.forward_number == b.forward_number;
+  return a.collective == b.collective && (a.list_length > 0) == (b.list_length > 0) &&
+         a.backward_of == b.backward_of && a.forward_number == b.forward_number;
 }
 
 std::string call_text(const BlockHeader& header) {
-  const std::string of_list = header.is_list != 0 ? " of a list" : "";
+  const std::string of_list = header.list_length > 0 ? " of a list" : "";
   if (header.backward_of == 0) return name_of(static_cast<Collective>(header.collective)) + of_list;
   return c10::str("backward of ", name_of(static_cast<Collective>(header.backward_of - 1)), of_list,
                   " (call ", header.forward_number, ")");
@@ -171,6 +181,20 @@ void compare_roots(const at::Tensor& blocks) {
     const auto collective = static_cast<Collective>(header.collective);
     disagree(collective, collective == Collective::gather_v ? "dst" : "src", std::to_string(expected),
              std::to_string(header.root), rank, *first);
+  }
+}
+
+// Of those that bring a list.
+void compare_lengths(const at::Tensor& blocks) {
+  std::optional<int64_t> first;
+  for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
+    const BlockHeader& header = Block(blocks, rank).header();
+    if (header.has_tensor == 0) continue;
+    if (!first) first = rank;
+    const uint32_t expected = Block(blocks, *first).header().list_length;
+    if (header.list_length == expected) continue;
+    disagree(static_cast<Collective>(header.collective), "the number of tensors", std::to_string(expected),
+             std::to_string(header.list_length), rank, *first);
   }
 }
 
@@ -260,18 +284,19 @@ void check_blocks(const Blocks& blocks, wire::Slot slot) {
   }
 }
 
-void compare(const at::Tensor& blocks) {
+void compare(const at::Tensor& blocks, int64_t index) {
   check_collectives(blocks);
   compare_roots(blocks);
   check_problems(blocks);
   if (is_bare_gradient(Block(blocks, 0).header())) return;
+  compare_lengths(blocks);
   const auto collective = static_cast<Collective>(Block(blocks, 0).header().collective);
   if (spans_a_mesh(collective)) compare_devices(blocks);
   if (collective == Collective::scatter_v) return compare_dims_with_root(blocks);
   if (brings_alike(collective)) {
-    for (int64_t rank = 1; rank < blocks.size(0); ++rank) compare_with_first(blocks, rank);
+    for (int64_t rank = 1; rank < blocks.size(0); ++rank) compare_with_first(blocks, rank, index);
   }
-  if (collective == Collective::all_to_all_v) compare_sent_with_expected(blocks);
+  if (collective == Collective::all_to_all_v) compare_sent_with_expected(blocks, index);
 }
 
 bool have_same_hash(const at::Tensor& blocks) {

@@ -20,138 +20,18 @@
 namespace shardway {
 namespace {
 
-using wire::kProblemBytes;
-using wire::line_bytes;
-
-int64_t row_bytes(const Group& group) {
-  const int64_t bytes = line_bytes(group.size()) + std::max(group.transport().slot_bytes(), kProblemBytes);
-  return (bytes + 63) / 64 * 64;
-}
-
-Wanted wanted_of(const Call& call, const Group& group) {
-  switch (call.collective) {
-    case Collective::all_gather_v:
-    case Collective::all_reduce:
-      return Wanted::whole;
-    case Collective::reduce_scatter_v:
-    case Collective::all_to_all_v:
-    case Collective::gather_v:
-      return Wanted::parts;
-    case Collective::broadcast:
-      return call.root == group.rank() ? Wanted::whole : Wanted::nothing;
-    case Collective::scatter_v:
-      return call.root == group.rank() ? Wanted::parts : Wanted::nothing;
-    default:
-      return call.wanted;
-  }
-}
-
-// Whether x travels in the block.
-bool fits_in_slot(const Call& call, const Group& group) {
-  const Wanted wanted = wanted_of(call, group);
-  if (wanted == Wanted::nothing || !call.x.is_cpu()) return false;
-  const int64_t slot = group.transport().slot_bytes();
-  return static_cast<int64_t>(call.x.nbytes()) <= (wanted == Wanted::whole ? slot : slot / group.size());
-}
-
-// A block with room for `slot_bytes`, its line zero but for the op.
-at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
-  const int64_t line = line_bytes(group.size());
-  at::Tensor bytes = warm_empty({line + slot_bytes}, at::kByte);
-  std::memset(bytes.mutable_data_ptr<uint8_t>(), 0, static_cast<size_t>(line));
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header() = BlockHeader{};
-  block.header().collective = static_cast<uint8_t>(call.collective);
-  block.header().root = call.root;
-  block.header().is_list = call.is_list;
-  if (call.backward_of) {
-    block.header().backward_of = static_cast<uint8_t>(call.backward_of->collective) + 1;
-    block.header().forward_number = call.backward_of->number;
-  }
-  return bytes;
-}
-
-at::Tensor text_block(const Call& call, const Group& group, const std::string& text) {
-  const int64_t length = std::min(static_cast<int64_t>(text.size()), kProblemBytes);
-  at::Tensor bytes = new_block(call, group, length);
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header().slot_bytes = length;
-  std::memcpy(block.slot(), text.data(), static_cast<size_t>(length));
-  return bytes;
-}
-
-at::Tensor problem_block(const Call& call, const Group& group) {
-  at::Tensor bytes = text_block(call, group, call.problem);
-  Block(bytes.mutable_data_ptr<uint8_t>(), group.size()).header().has_problem = 1;
-  return bytes;
-}
-
-// The block of a rank that brings no tensor.
-at::Tensor bare_block(const Call& call, const Group& group) {
-  at::Tensor bytes = new_block(call, group, 0);
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header().has_tensor = 0;
-  block.header().dim_without_tensor = call.dim;
-  if (call.hash) block.hash() = *call.hash;
-  return bytes;
-}
-
-// How the others get this rank's tensor.
-enum class Brings : uint8_t { in_block_if_small, by_moves };
-
-at::Tensor call_block(const Call& call, const Group& group, Brings brings) {
-  const bool is_in_slot = brings == Brings::in_block_if_small && fits_in_slot(call, group);
-  const int64_t payload_bytes = is_in_slot ? static_cast<int64_t>(call.x.nbytes()) : 0;
-  at::Tensor bytes = new_block(call, group, payload_bytes);
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  BlockHeader& header = block.header();
-  header.dtype = static_cast<int8_t>(call.x.scalar_type());
-  header.device = static_cast<int8_t>(call.x.device().type());
-  header.op = static_cast<uint8_t>(call.op);
-  header.grad = static_cast<uint8_t>(call.grad);
-  header.requires_grad = call.requires_grad();
-  header.dim = static_cast<uint8_t>(call.dim);
-  header.ndim = static_cast<uint8_t>(call.x.dim());
-  header.out_size = call.out_size;
-  std::copy(call.x.sizes().begin(), call.x.sizes().end(), header.shape.begin());
-  header.has_sizes = !call.sizes.empty();
-  header.has_recv_sizes = !call.recv_sizes.empty();
-  std::copy(call.sizes.begin(), call.sizes.end(), block.sizes());
-  if (call.hash) block.hash() = *call.hash;
-  std::copy(call.recv_sizes.begin(), call.recv_sizes.end(), block.recv_sizes());
-  if (is_in_slot) header.slot_bytes = payload_bytes;
-  if (payload_bytes > 0) {
-    const at::Tensor payload = materialized(call.x).contiguous();
-    std::memcpy(block.slot(), payload.const_data_ptr(), static_cast<size_t>(payload_bytes));
-  }
-  return bytes;
-}
-
-at::Tensor block_of(const Call& call, const Group& group, Brings brings) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  if (!call.problem.empty()) return problem_block(call, group);
-  return call.x.defined() ? call_block(call, group, brings) : bare_block(call, group);
-}
-
-constexpr uint64_t kHeaders = shm::mark_of("headers");
 constexpr uint64_t kWords = shm::mark_of("words");
 constexpr uint64_t kMoves = shm::mark_of("moves");
 constexpr uint64_t kGradient = shm::mark_of("gradient");
 
 std::string described(const Call& call) {
-  const std::string of_list = call.is_list ? " of a list" : "";
+  const bool is_list = call.list_length != 0;
+  const std::string of_list = is_list ? " of a list" : "";
   if (call.backward_of)
     return c10::str("backward of ", name_of(call.backward_of->collective), of_list, " (call ",
                     call.backward_of->number, ")");
-  const bool has_shape = call.x.defined() && !call.is_list;
+  const bool has_shape = call.x.defined() && !is_list;
   return c10::str(name_of(call.collective), of_list, has_shape ? c10::str(" of shape ", call.x.sizes()) : "");
-}
-
-// Collective.
-Blocks gathered(const Call& call, const at::Tensor& mine, const Group& group, uint64_t mark) {
-  const Subject subject{.mark = mark, .words = [&call] { return described(call); }};
-  return named(name_of(call.collective),
-               [&] { return group.transport().all_gather_block(mine, row_bytes(group), subject); });
 }
 
 // SHARDWAY_CHECK, in any of the words for yes and no.
@@ -164,19 +44,6 @@ bool is_asked_to_check() {
   const bool is_no = word.empty() || word == "0" || word == "false" || word == "off" || word == "no";
   TORCH_CHECK_VALUE(is_no, "SHARDWAY_CHECK=", value, " is neither 1 (true, on, yes) nor 0 (false, off, no)");
   return false;
-}
-
-// What the ranks come to by their blocks: collective where they differ in what a hash stands for.
-Agreement agreement_in(Blocks blocks, const Call& call, const Group& group) {
-  check_blocks(blocks, wire::Slot::tensor);
-  compare(blocks.rows);
-  // What the hashes stand for is told only where they differ, which every rank sees.
-  if (call.hash && !have_same_hash(blocks.rows)) {
-    const Blocks words = gathered(call, text_block(call, group, call.words()), group, kWords);
-    check_blocks(words, wire::Slot::words);
-    compare_words(words.rows);
-  }
-  return {group, std::move(blocks)};
 }
 
 // A box of x for each of those who will take one.
@@ -195,7 +62,10 @@ Moves pushes_of(const Call& call, const Group& group) {
       box.extent[d] = begin - box.offset[d];
     }
     const bool is_taker = call.collective != Collective::gather_v || rank == call.root;
-    if (is_taker) pushes.push_back({.peer = rank, .mine = box, .theirs = {}});
+    if (!is_taker) continue;
+    Move& push = pushes.emplace_back();
+    push.peer = rank;
+    push.mine = box;
   }
   return pushes;
 }
@@ -215,6 +85,26 @@ void show_input(const Call& call, const Group& group, Opening& opening) {
 }
 
 }  // namespace
+
+Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, const Group& group,
+                uint64_t mark) {
+  const Subject subject{.mark = mark, .words = [&call] { return described(call); }};
+  return named(name_of(call.collective),
+               [&] { return group.transport().all_gather_block(mine, row_bytes, subject); });
+}
+
+Agreement agreement_in(Blocks blocks, const Call& call, const Group& group, int64_t index) {
+  check_blocks(blocks, wire::Slot::tensor);
+  compare(blocks.rows, index);
+  // What the hashes stand for is told only where they differ, which every rank sees.
+  if (call.hash && !have_same_hash(blocks.rows)) {
+    const at::Tensor mine = text_block(call, group, call.words());
+    const Blocks words = gathered(call, mine, row_bytes(group), group, kWords);
+    check_blocks(words, wire::Slot::words);
+    compare_words(words.rows);
+  }
+  return {group, std::move(blocks)};
+}
 
 const char* name_of(Collective collective) {
   constexpr std::array kNames = {"all_gather_v",  "reduce_scatter_v", "all_to_all_v",       "gather_sizes",
@@ -262,8 +152,8 @@ bool is_on_device(const at::Tensor& x, const Group& group) {
 
 Agreement agree(const Call& call, const Group& group) {
   return numbered(group, [&] {
-    const at::Tensor mine = block_of(call, group, Brings::in_block_if_small);
-    Blocks blocks = gathered(call, mine, group, kHeaders);
+    const at::Tensor mine = block_of(call, group, group.transport().slot_bytes());
+    Blocks blocks = gathered(call, mine, row_bytes(group), group, kHeaders);
     return agreement_in(std::move(blocks), call, group);
   });
 }
@@ -271,7 +161,7 @@ Agreement agree(const Call& call, const Group& group) {
 void agree_and_move(const Call& call, const Group& group,
                     const std::function<std::optional<RouteCall>(Agreement)>& decide) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  Opening opening{.block = block_of(call, group, Brings::by_moves), .row_bytes = row_bytes(group)};
+  Opening opening{.block = block_of(call, group, /*slot_bytes=*/-1), .row_bytes = row_bytes(group)};
   if (call.problem.empty()) show_input(call, group, opening);
   const Subject subject{.mark = kHeaders, .words = [&call] { return described(call); }};
   const auto decide_here = [&](Blocks blocks) {

@@ -51,7 +51,7 @@ struct Call {
   std::optional<CallHash> hash = std::nullopt;  // of what is not compared otherwise
   const RouteCall* leg = nullptr;               // the first moves, where they are known before the meeting
   std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
-  bool is_list = false;                         // x is a parcel of several tensors
+  int64_t list_length = 0;  // of the list that x is one tensor of; 0: of none, -1: of one that others know
   std::optional<Forward> backward_of = std::nullopt;
   std::string problem = {};  // why the arguments cannot be; then only `collective` counts
 
@@ -89,6 +89,10 @@ class Agreement {
 // Exchanges the blocks: collective. Throws the same c10::ValueError on every rank when one rank has a
 // problem or when two ranks disagree; the group is usable afterwards.
 Agreement agree(const Call& call, const Group& group);
+
+// The same of a list: a call of every tensor, all of one collective, or a single one that says what is wrong
+// with the list. A rank that brings no tensors has a single call that says so. One agreement per tensor.
+std::vector<Agreement> agree(const std::vector<Call>& calls, const Group& group);
 
 // The same, of a transport that moves in the meeting (Transport::meet): then makes the moves that `decide`
 // gives.

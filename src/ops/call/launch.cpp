@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "ops/call/arguments.h"
@@ -22,41 +23,53 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-struct SavedRoute : torch::CustomClassHolder {
-  SavedRoute(const Forward& f, Route r, Group g) : forward(f), route(std::move(r)), group(std::move(g)) {}
+// What the gradients of one call's results travel by: one, or those of a list.
+struct SavedRoutes : torch::CustomClassHolder {
+  struct Saved {
+    Route route;
+    int64_t whole_elements;
+  };
+
+  SavedRoutes(const Forward& f, Group g) : forward(f), group(std::move(g)) {}
   const char* name() const { return name_of(forward.collective); }
 
   Forward forward;
-  Route route;
   Group group;
+  std::vector<Saved> routes;
+  bool is_list = false;
 };
 
-at::Tensor run_backward(const at::Tensor& grad, const SavedRoute& saved);
+variable_list run_backward(const variable_list& grads, const SavedRoutes& saved);
 
-// The one gradient of the library: the result of a route, whose gradient travels by another.
+// The gradient of every collective: the results of routes, whose gradients travel by others.
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
-  // `landed` is wrapped so that autograd takes it for a result and not for an input.
+  // Wrapped so that autograd takes them for results and not for inputs.
   struct Landed {
-    at::Tensor out;
+    variable_list outs;
   };
 
-  static Variable forward(AutogradContext* ctx, const Variable& x, const Landed& landed,
-                          const c10::intrusive_ptr<SavedRoute>& saved) {
-    (void)x;
-    ctx->saved_data["route"] = c10::IValue::make_capsule(saved);
-    return landed.out;
+  static variable_list forward(AutogradContext* ctx, at::TensorList xs, const Landed& landed,
+                               const c10::intrusive_ptr<SavedRoutes>& saved) {
+    (void)xs;
+    ctx->saved_data["routes"] = c10::IValue::make_capsule(saved);
+    return landed.outs;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = c10::static_intrusive_pointer_cast<SavedRoute>(ctx->saved_data["route"].toCapsule());
-    return {run_backward(grads[0], *saved), Variable(), Variable()};
+    const auto saved = c10::static_intrusive_pointer_cast<SavedRoutes>(ctx->saved_data["routes"].toCapsule());
+    variable_list result = run_backward(grads, *saved);
+    result.resize(grads.size() + 2);
+    return result;
   }
 };
 
-at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& out,
-                         const c10::intrusive_ptr<SavedRoute>& saved) {
-  const at::Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
-  return RouteFunction::apply(leaf, RouteFunction::Landed{out}, saved);
+// The results with gradients that lead to the `xs`.
+variable_list with_gradients(variable_list xs, variable_list outs,
+                             const c10::intrusive_ptr<SavedRoutes>& saved) {
+  for (at::Tensor& x : xs) {
+    if (!x.requires_grad()) x = x.detach().requires_grad_();
+  }
+  return RouteFunction::apply(at::TensorList(xs), RouteFunction::Landed{std::move(outs)}, saved);
 }
 
 // The part of the gradient that this rank keeps, as a view: no communication, no copy.
@@ -70,23 +83,36 @@ at::Tensor own_slice(const at::Tensor& grad, const Route& route) {
   return slice;
 }
 
-at::Tensor run_backward(const at::Tensor& grad, const SavedRoute& saved) {
-  const Route& route = saved.route;
-  const bool is_own = route.pattern == Pattern::own;
-  const bool is_slice = is_own && route.divisor == 1 && route.pulls.size() == 1 &&
-                        route.pulls[0].mine == Box::whole(route.output_shape);
-  if (is_slice) return own_slice(grad, route);
-  const Recording recording(saved.name(), grad, Recording::Pass::backward);
-  if (!is_own) agree_on_gradient(saved.forward, grad, saved.group);
-  Launch run{.x = grad,
-             .collective = saved.forward.collective,
-             .number = saved.forward.number,
-             .pass = Pass::backward,
-             .forward = route};
-  // Under create_graph every rank records the second gradient, since it is a collective as well.
-  run.differentiable = at::GradMode::is_enabled() && (!is_own || grad.requires_grad());
-  if (run.differentiable) run.backward = transposed(route);
-  return launch(std::move(run), saved.group).wait();
+bool is_slice(const Route& route) {
+  return route.pattern == Pattern::own && route.divisor == 1 && route.pulls.size() == 1 &&
+         route.pulls[0].mine == Box::whole(route.output_shape);
+}
+
+variable_list run_backward(const variable_list& grads, const SavedRoutes& saved) {
+  const auto& routes = saved.routes;
+  if (std::all_of(routes.begin(), routes.end(), [](const auto& one) { return is_slice(one.route); })) {
+    variable_list slices;
+    for (size_t i = 0; i < grads.size(); ++i) slices.push_back(own_slice(grads[i], routes[i].route));
+    return slices;
+  }
+  const Recording recording(saved.name(), grads, Recording::Pass::backward);
+  const auto is_own = [](const auto& one) { return one.route.pattern == Pattern::own; };
+  if (!std::all_of(routes.begin(), routes.end(), is_own))
+    agree_on_gradient(saved.forward, grads[0], saved.group);
+  std::vector<Launch> launches;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    Launch& run = launches.emplace_back(Launch{.x = grads[i],
+                                               .collective = saved.forward.collective,
+                                               .number = saved.forward.number,
+                                               .pass = Pass::backward,
+                                               .forward = routes[i].route,
+                                               .whole_elements = routes[i].whole_elements});
+    // Under create_graph every rank records the second gradient, since it is a collective as well.
+    run.differentiable = at::GradMode::is_enabled() && (!is_own(routes[i]) || grads[i].requires_grad());
+    if (run.differentiable) run.backward = transposed(run.forward);
+  }
+  if (saved.is_list) return launch_all(std::move(launches), saved.group).wait();
+  return {launch(std::move(launches[0]), saved.group).wait()};
 }
 
 // A transfer that a thread of the transport makes.
@@ -135,15 +161,26 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
   }));
 }
 
-// For a profiler, if one runs: an event that ends when it is dropped.
-std::shared_ptr<ParamComms> recorded(const Launch& launch, const at::Tensor& x, const at::Tensor& out,
-                                     const Group& group) {
-  if (!at::hasCallbacks() || launch.forward.pattern == Pattern::own) return nullptr;
+// What the gradients of the results are about.
+Forward forward_of(const Launch& launch) {
+  return {.collective = launch.collective,
+          .number = launch.pass == Pass::forward ? launch.number : next_order(launch.number)};
+}
+
+// For a profiler, if one runs: an event that ends when it is dropped. Of a list, `launch` is the first.
+std::shared_ptr<ParamComms> recorded(const Launch& launch, const std::vector<at::Tensor>& xs,
+                                     const std::vector<at::Tensor>& outs, const Group& group) {
+  if (launch.forward.pattern == Pattern::own) return nullptr;
   return std::make_shared<ParamComms>([&] {
     const char* suffix = launch.pass == Pass::backward ? "_backward" : "";
     const std::string name = std::string(name_of(launch.collective)) + suffix;
-    CommsFacts facts = facts_of(name.c_str(), launch.forward, x, out, group.transport());
+    CommsFacts facts = facts_of(name.c_str(), launch.forward, xs[0], outs[0], group.transport());
     facts.is_async = launch.progress == Progress::by_itself;
+    if (xs.size() == 1) return facts;
+    facts.inputs = xs;
+    facts.outputs = outs;
+    facts.input_splits.clear();
+    facts.output_splits.clear();
     return facts;
   });
 }
@@ -157,15 +194,17 @@ class UnderWay {
     out_ = launch_.out               ? *launch_.out
            : launch_.fresh.defined() ? launch_.fresh
                                      : fresh_output(launch_.forward, launch_.x);
-    comms_ = recorded(launch_, input_, out_, group_);
+    if (at::hasCallbacks()) comms_ = recorded(launch_, {input_}, {out_}, group_);
   }
 
   // Those that are to be made by whoever does that in place of start(); none for work on a device, which a
   // rank without a tensor hears of in the meeting.
-  std::optional<RouteCall> moves() const {
-    if (!input_.is_cpu()) return std::nullopt;
-    return RouteCall{&launch_.forward, input_, out_};
+  std::optional<RouteCall> moves() {
+    has_moved_ = input_.is_cpu();
+    if (!has_moved_) return std::nullopt;
+    return RouteCall{&launch_.forward, input_, out_, std::move(comms_)};
   }
+  bool has_moved() const { return has_moved_; }
 
   void start() {
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -178,10 +217,8 @@ class UnderWay {
   Async<at::Tensor> result() {
     if (launch_.progress == Progress::by_itself) comms_.reset();  // its handle may be waited for anywhere
     if (launch_.out && !out_.is_inference()) out_.unsafeGetTensorImpl()->bump_version();
-    const bool is_forward = launch_.pass == Pass::forward;
-    const Forward forward{.collective = launch_.collective,
-                          .number = is_forward ? launch_.number : next_order(launch_.number)};
-    auto saved = c10::make_intrusive<SavedRoute>(forward, std::move(launch_.backward), group_);
+    auto saved = c10::make_intrusive<SavedRoutes>(forward_of(launch_), group_);
+    saved->routes.push_back({std::move(launch_.backward), launch_.whole_elements});
     return Async<at::Tensor>([x = launch_.x, out = out_, transfer = transfer_, saved, comms = comms_,
                               differentiable = launch_.differentiable]() mutable {
       if (transfer) {
@@ -190,7 +227,7 @@ class UnderWay {
       }
       comms.reset();
       // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
-      return differentiable ? with_gradient(x, out.detach(), saved) : out;
+      return differentiable ? with_gradients({x}, {out.detach()}, saved)[0] : out;
     });
   }
 
@@ -201,6 +238,116 @@ class UnderWay {
   at::Tensor out_;
   std::shared_ptr<ParamComms> comms_;
   std::shared_ptr<Transfer> transfer_;
+  bool has_moved_ = false;
+};
+
+// The same for a list.
+class ListUnderWay {
+ public:
+  ListUnderWay(std::vector<Launch> launches, Group group)
+      : launches_(std::move(launches)), group_(std::move(group)), progress_(launches_[0].progress) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    for (const Launch& launch : launches_) {
+      inputs_.push_back(materialized(launch.x));
+      outs_.push_back(fresh_output(launch.forward, launch.x));
+    }
+    if (at::hasCallbacks()) comms_ = recorded(launches_[0], inputs_, outs_, group_);
+    for (Launch& launch : launches_) launch.progress = Progress::by_caller;  // where this rank is alone
+  }
+
+  // `self` lives as long as it is under way.
+  void start(const std::shared_ptr<ListUnderWay>& self) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      if (!moves(launches_[i])) {
+        started(launches_[i], inputs_[i], outs_[i], group_)->finish();  // by this rank alone
+      } else {
+        calls_.push_back({.route = &launches_[i].forward,
+                          .x = inputs_[i],
+                          .out = outs_[i],
+                          .is_small = is_small(launches_[i])});
+      }
+    }
+    if (!calls_.empty()) in_words([&] { transfer_ = start_moves(self); });
+    if (progress_ == Progress::by_itself) comms_.reset();  // its handle may be waited for anywhere
+  }
+
+  // Waits for them. Called once.
+  const std::vector<at::Tensor>& results() {
+    if (transfer_) {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      in_words([&] { transfer_->finish(); });
+    }
+    comms_.reset();
+    add_gradients();
+    return outs_;
+  }
+
+ private:
+  // Whether others take part. A rank is alone where everybody's tensor came with the agreement, and with what
+  // it takes from itself.
+  bool moves(const Launch& launch) const {
+    return launch.forward.pattern != Pattern::own && launch.known.empty();
+  }
+
+  bool is_small(const Launch& launch) const {
+    const int64_t most_bytes = launch.x.is_cpu() ? group_.transport().slot_bytes() : kSmallOnDevice;
+    return launch.whole_elements >= 0 &&
+           launch.whole_elements * static_cast<int64_t>(launch.x.itemsize()) <= most_bytes;
+  }
+
+  std::unique_ptr<Transfer> start_moves(const std::shared_ptr<ListUnderWay>& self) {
+    Transport& transport = group_.transport();
+    const bool posts = progress_ == Progress::by_itself && inputs_[0].is_cpu() && transport.has_thread();
+    if (!posts) return transport.start_all(calls_, subject());
+    return std::make_unique<PostedTransfer>(transport.post(
+        [self] { self->group_.transport().start_all(self->calls_, self->subject())->finish(); }));
+  }
+
+  Subject subject() const {
+    const Launch& first = launches_[0];
+    const char* name = name_of(first.collective);
+    if (first.pass == Pass::forward) return moves_of(name, first.number);
+    return {.mark = gradient_mark(name, first.number), .words = [name, number = first.number] {
+              return c10::str("backward of ", name, " of a list (call ", number, ")");
+            }};
+  }
+
+  void add_gradients() {
+    auto saved = c10::make_intrusive<SavedRoutes>(forward_of(launches_[0]), group_);
+    saved->is_list = true;
+    variable_list xs;
+    variable_list landed;
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      if (!launches_[i].differentiable) continue;
+      xs.push_back(launches_[i].x);
+      landed.push_back(outs_[i]);
+      saved->routes.push_back({std::move(launches_[i].backward), launches_[i].whole_elements});
+    }
+    if (xs.empty()) return;
+    const variable_list results = with_gradients(std::move(xs), std::move(landed), saved);
+    size_t next = 0;
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      if (launches_[i].differentiable) outs_[i] = results[next++];
+    }
+  }
+
+  template <class Body>
+  void in_words(Body&& body) const {
+    numbered(group_, [&] { named(name_of(launches_[0].collective), body); });
+  }
+
+  // Of what the ranks have together on a device: as much is packed sooner than it is sent by itself.
+  static constexpr int64_t kSmallOnDevice = 256 << 10;
+
+  std::vector<Launch> launches_;
+  Group group_;
+  Progress progress_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<at::Tensor> outs_;
+  std::shared_ptr<ParamComms> comms_;
+  std::vector<RouteCall> calls_;
+  std::unique_ptr<Transfer> transfer_;
 };
 
 }  // namespace
@@ -227,6 +374,12 @@ Async<at::Tensor> launch(Launch launch, const Group& group) {
   return call.result();
 }
 
+Async<std::vector<at::Tensor>> launch_all(std::vector<Launch> launches, const Group& group) {
+  auto list = std::make_shared<ListUnderWay>(std::move(launches), group);
+  list->start(list);
+  return Async<std::vector<at::Tensor>>([list] { return list->results(); });
+}
+
 Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch(Agreement)>& decide,
                                     const Group& group) {
   std::optional<UnderWay> under_way;
@@ -234,7 +387,7 @@ Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch
     under_way.emplace(decide(std::move(agreement)), group);
     return under_way->moves();
   });
-  if (!under_way->moves()) under_way->start();
+  if (!under_way->has_moved()) under_way->start();
   return under_way->result();
 }
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "ops/call/header.h"
 #include "shardway/collectives.h"
@@ -30,6 +31,8 @@ struct Launch {
   at::Tensor fresh = {};                         // made before the route was run
   KnownInputs known = {};
   Progress progress = Progress::by_caller;
+  Sizes sizes = {};             // every rank's part of the result, for the caller
+  int64_t whole_elements = -1;  // of what the ranks have together, where all of them know it
 };
 
 // What the gradient of a route's result travels by.
@@ -42,6 +45,9 @@ at::Tensor fresh_output(const Route& route, const at::Tensor& like);
 // are zero in a fresh one. When differentiable the result has a gradient on every rank, also where this
 // rank's x needs none, since backward is a collective that every rank must run.
 Async<at::Tensor> launch(Launch launch, const Group& group);
+
+// The same for a list, in one exchange. All are of one collective and number.
+Async<std::vector<at::Tensor>> launch_all(std::vector<Launch> launches, const Group& group);
 
 // Agrees with the other ranks and runs the route that `decide` makes of that, in one meeting, of a transport
 // that moves in it: collective.

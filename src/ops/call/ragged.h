@@ -46,6 +46,11 @@ Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tens
 // when no tensor can have it.
 int64_t agreed_total(const Call& call, const Sizes& sizes);
 
-Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes);
+// Elements of a tensor of this shape, but with so many rows along dim.
+int64_t whole_elements(std::vector<int64_t> shape, int64_t dim, int64_t rows);
+
+// As run_call, with the launch's sizes.
+Async<Ragged> run_ragged(const Call& call, const Group& group, bool sizes_known,
+                         const std::function<Launch(Settled&)>& decide);
 
 }  // namespace shardway

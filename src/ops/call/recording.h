@@ -26,8 +26,8 @@ class Recording {
     if (C10_UNLIKELY(guard_.isActive()))
       begin(op, at::TensorList(x), sizes ? &*sizes : nullptr, Pass::forward);
   }
-  Recording(const char* op, at::TensorList xs) {
-    if (C10_UNLIKELY(guard_.isActive())) begin(op, xs, nullptr, Pass::forward);
+  Recording(const char* op, at::TensorList xs, Pass pass = Pass::forward) {
+    if (C10_UNLIKELY(guard_.isActive())) begin(op, xs, nullptr, pass);
   }
 
  private:

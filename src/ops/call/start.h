@@ -14,34 +14,16 @@
 
 namespace shardway {
 
-// Of a call whose tensor is a parcel: whose gradient it is, if it is one, and which number it got.
-struct ParcelCall {
-  std::optional<Forward> backward_of = std::nullopt;
-  uint64_t number = 0;
-};
-
-inline void mark_as_parcel(Call& call, const ParcelCall& parcel) {
-  call.is_list = true;
-  call.backward_of = parcel.backward_of;
-}
-
-Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress,
-                                 ParcelCall* parcel = nullptr);
+Async<Ragged> start_all_gather_v(const at::Tensor& x, const AllGatherOptions& options, Progress progress);
 Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options,
                                          Progress progress);
 Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
-                                 Progress progress, ParcelCall* parcel = nullptr);
+                                 Progress progress);
 Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& options, Progress progress);
 Async<at::Tensor> start_broadcast(const at::Tensor& x, const BroadcastOptions& options, Progress progress);
 Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, Progress progress);
 Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
                                   Progress progress);
-Async<RaggedList> start_all_gather_v(const std::vector<at::Tensor>& xs, const AllGatherListOptions& options,
-                                     Progress progress,
-                                     const std::optional<Forward>& backward_of = std::nullopt);
-Async<std::vector<at::Tensor>> start_reduce_scatter_v(
-    const std::vector<at::Tensor>& xs, const ReduceScatterListOptions& options, Progress progress,
-    const std::optional<Forward>& backward_of = std::nullopt);
 
 // For a list whose arguments could not even be read, but for `xs` perhaps: tells the other ranks where they
 // listen, and throws on all that do.

@@ -6,6 +6,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
+#include "ops/call/list.h"
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
@@ -57,6 +58,47 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
   return sizes;
 }
 
+// All rows that move, where every rank knows them.
+int64_t rows_of_all(const Agreement& agreement, const Group& group) {
+  int64_t rows = 0;
+  for (int64_t from = 0; from < group.size(); ++from) rows += agreement.size_along_dim(from);
+  return rows;
+}
+
+Launch launch_of(const Call& call, const AllToAllOptions& options, Settled& settled, Progress progress) {
+  const Group& group = options.group;
+  AllToAllSizes sizes{.send = call.sizes, .recv = call.recv_sizes};
+  if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
+  const int64_t total = agreed_total(call, sizes.recv);
+  check_out_sizes(call, settled, group, [&](int64_t rank) {
+    if (rank == group.rank()) return total;
+    int64_t received = 0;
+    for (int64_t from = 0; from < group.size(); ++from)
+      received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];
+    return received;
+  });
+  const std::vector<int64_t> shape = call.x.sizes().vec();
+  Launch run{.x = call.x,
+             .collective = Collective::all_to_all_v,
+             .number = settled.number(),
+             .forward = all_to_all_route(shape, call.dim, sizes, group.rank()),
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .known = std::move(settled.known),
+             .progress = progress,
+             .sizes = sizes.recv};
+  if (settled.agreement)
+    run.whole_elements = whole_elements(shape, call.dim, rows_of_all(*settled.agreement, group));
+  if (run.differentiable) run.backward = transposed(run.forward);
+  return run;
+}
+
+AllToAllOptions options_of(const AllToAllListOptions& options, size_t index) {
+  AllToAllOptions of_one{.dim = options.dim, .group = options.group};
+  if (options.recv_sizes) of_one.recv_sizes = options.recv_sizes->at(index);
+  return of_one;
+}
+
 }  // namespace
 
 Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
@@ -65,38 +107,25 @@ Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllO
 }
 
 Async<Ragged> start_all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options,
-                                 Progress progress, ParcelCall* parcel) {
+                                 Progress progress) {
   const Group& group = options.group;
-  Call call = read_call(x, send_sizes, options);
-  if (parcel != nullptr) mark_as_parcel(call, *parcel);
+  const Call call = read_call(x, send_sizes, options);
   if (!group.distributed()) return pass_through_ragged(call, options.out, group);
+  return run_ragged(call, group, options.recv_sizes.has_value(),
+                    [&](Settled& settled) { return launch_of(call, options, settled, progress); });
+}
 
-  Sizes recv_sizes;
-  auto exchanged = run_call(call, group, options.recv_sizes.has_value(), [&](Settled& settled) {
-    if (parcel != nullptr) parcel->number = settled.number();
-    AllToAllSizes sizes{.send = send_sizes, .recv = call.recv_sizes};
-    if (settled.agreement) sizes = sizes_seen_by(*settled.agreement, group);
-    recv_sizes = sizes.recv;
-    const int64_t total = agreed_total(call, sizes.recv);
-    check_out_sizes(call, settled, group, [&](int64_t rank) {
-      if (rank == group.rank()) return total;
-      int64_t received = 0;
-      for (int64_t from = 0; from < group.size(); ++from)
-        received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];
-      return received;
-    });
-    Launch run{.x = x,
-               .collective = Collective::all_to_all_v,
-               .number = settled.number(),
-               .forward = all_to_all_route(x.sizes().vec(), call.dim, sizes, group.rank()),
-               .differentiable = settled.differentiable,
-               .out = options.out,
-               .known = std::move(settled.known),
-               .progress = progress};
-    if (run.differentiable) run.backward = transposed(run.forward);
-    return run;
-  });
-  return as_ragged(std::move(exchanged), recv_sizes);
+Async<RaggedList> start_all_to_all_v(const std::vector<at::Tensor>& xs, const std::vector<Sizes>& send_sizes,
+                                     const AllToAllListOptions& options, Progress progress) {
+  const auto read = [&](size_t i) { return read_call(xs[i], send_sizes.at(i), options_of(options, i)); };
+  const auto decide = [&](size_t i, const Call& call, Settled& settled) {
+    return launch_of(call, options_of(options, i), settled, progress);
+  };
+  const std::vector<Entries> entries = {
+      {.name = "send_sizes", .count = send_sizes.size()},
+      {.name = "recv_sizes", .count = options.recv_sizes ? options.recv_sizes->size() : xs.size()}};
+  return start_list(read_list(Collective::all_to_all_v, xs, read, entries), options.group,
+                    options.recv_sizes.has_value(), decide);
 }
 
 Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
@@ -112,6 +141,20 @@ Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAll
   const Recording recording("all_to_all_v", x, send_sizes);
   options.group.check_meant("all_to_all_v");
   return start_all_to_all_v(x, send_sizes, options, Progress::by_caller).wait();
+}
+
+Async<RaggedList> all_to_all_v_async(const std::vector<at::Tensor>& xs, const std::vector<Sizes>& send_sizes,
+                                     const AllToAllListOptions& options) {
+  const Recording recording("all_to_all_v", xs);
+  options.group.check_meant("all_to_all_v");
+  return start_all_to_all_v(xs, send_sizes, options, Progress::by_itself);
+}
+
+RaggedList all_to_all_v(const std::vector<at::Tensor>& xs, const std::vector<Sizes>& send_sizes,
+                        const AllToAllListOptions& options) {
+  const Recording recording("all_to_all_v", xs);
+  options.group.check_meant("all_to_all_v");
+  return start_all_to_all_v(xs, send_sizes, options, Progress::by_caller).wait();
 }
 
 }  // namespace shardway

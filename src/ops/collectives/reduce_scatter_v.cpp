@@ -3,6 +3,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
+#include "ops/call/list.h"
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
@@ -22,6 +23,30 @@ Call read_call(const at::Tensor& x, const ReduceScatterOptions& options) {
   return call;
 }
 
+Launch launch_of(const Call& call, const ReduceScatterOptions& options, Settled& settled, Progress progress) {
+  const Group& group = options.group;
+  check_out_sizes(call, settled, group, [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
+  const Split split{.shape = call.x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
+  Launch run{.x = call.x,
+             .collective = Collective::reduce_scatter_v,
+             .number = settled.number(),
+             .forward = reduce_scatter_route(split, group.rank(), options.op),
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .known = std::move(settled.known),
+             .progress = progress,
+             .sizes = call.sizes,
+             .whole_elements = call.x.numel()};
+  if (run.differentiable) run.backward = transposed(run.forward);
+  return run;
+}
+
+ReduceScatterOptions options_of(const ReduceScatterListOptions& options, size_t index) {
+  ReduceScatterOptions of_one{.dim = options.dim, .op = options.op, .group = options.group};
+  if (options.sizes) of_one.sizes = options.sizes->at(index);
+  return of_one;
+}
+
 }  // namespace
 
 Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options,
@@ -29,22 +54,21 @@ Async<at::Tensor> start_reduce_scatter_v(const at::Tensor& x, const ReduceScatte
   const Group& group = options.group;
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, options.out, group);
+  return run_call(call, group, options.sizes.has_value(),
+                  [&](Settled& settled) { return launch_of(call, options, settled, progress); });
+}
 
-  return run_call(call, group, options.sizes.has_value(), [&](Settled& settled) {
-    check_out_sizes(call, settled, group,
-                    [&](int64_t rank) { return call.sizes[static_cast<size_t>(rank)]; });
-    const Split split{.shape = x.sizes().vec(), .dim = call.dim, .sizes = call.sizes};
-    Launch run{.x = x,
-               .collective = Collective::reduce_scatter_v,
-               .number = settled.number(),
-               .forward = reduce_scatter_route(split, group.rank(), options.op),
-               .differentiable = settled.differentiable,
-               .out = options.out,
-               .known = std::move(settled.known),
-               .progress = progress};
-    if (run.differentiable) run.backward = transposed(run.forward);
-    return run;
-  });
+Async<std::vector<at::Tensor>> start_reduce_scatter_v(const std::vector<at::Tensor>& xs,
+                                                      const ReduceScatterListOptions& options,
+                                                      Progress progress) {
+  const auto read = [&](size_t i) { return read_call(xs[i], options_of(options, i)); };
+  const auto decide = [&](size_t i, const Call& call, Settled& settled) {
+    return launch_of(call, options_of(options, i), settled, progress);
+  };
+  const std::vector<Entries> entries = {
+      {.name = "sizes", .count = options.sizes ? options.sizes->size() : xs.size()}};
+  return as_tensors(start_list(read_list(Collective::reduce_scatter_v, xs, read, entries), options.group,
+                               options.sizes.has_value(), decide));
 }
 
 Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options) {
@@ -59,6 +83,20 @@ at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& opt
   const Recording recording("reduce_scatter_v", x, options.sizes);
   options.group.check_meant("reduce_scatter_v");
   return start_reduce_scatter_v(x, options, Progress::by_caller).wait();
+}
+
+Async<std::vector<at::Tensor>> reduce_scatter_v_async(const std::vector<at::Tensor>& xs,
+                                                      const ReduceScatterListOptions& options) {
+  const Recording recording("reduce_scatter_v", xs);
+  options.group.check_meant("reduce_scatter_v");
+  return start_reduce_scatter_v(xs, options, Progress::by_itself);
+}
+
+std::vector<at::Tensor> reduce_scatter_v(const std::vector<at::Tensor>& xs,
+                                         const ReduceScatterListOptions& options) {
+  const Recording recording("reduce_scatter_v", xs);
+  options.group.check_meant("reduce_scatter_v");
+  return start_reduce_scatter_v(xs, options, Progress::by_caller).wait();
 }
 
 }  // namespace shardway

@@ -4,6 +4,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
+#include "ops/call/list.h"
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
@@ -42,6 +43,45 @@ at::Tensor input_of(const Call& call, const std::optional<at::Tensor>& x, const 
   return is_anchor ? *x : at::empty(route.input_shape, at::dtype(dtype).device(device));
 }
 
+Launch launch_of(const Call& call, const std::optional<at::Tensor>& x, const ScatterOptions& options,
+                 Settled& settled, Progress progress) {
+  const Agreement& told = *settled.agreement;
+  const Split split{
+      .shape = told.shape_on(call.root), .dim = told.dim_on(call.root), .sizes = told.send_sizes(call.root)};
+  Launch run{.collective = Collective::scatter_v,
+             .number = settled.number(),
+             .forward = scatter_route(split, options.group.rank(), call.root),
+             .differentiable = settled.differentiable,
+             .known = std::move(settled.known),
+             .progress = progress,
+             .sizes = split.sizes,
+             .whole_elements = Box::whole(split.shape).volume()};
+  if (run.differentiable) run.backward = transposed(run.forward);
+  run.x = input_of(call, x, told, run.forward);
+  return run;
+}
+
+ScatterOptions options_of(const ScatterListOptions& options, size_t index) {
+  ScatterOptions of_one{
+      .src = options.src, .group_src = options.group_src, .dim = options.dim, .group = options.group};
+  if (options.sizes && index < options.sizes->size()) of_one.sizes = (*options.sizes)[index];
+  return of_one;
+}
+
+// The calls of a list; of a rank that is not src a single one, for it brings nothing.
+std::vector<Call> read_calls(const std::vector<at::Tensor>& xs, const ScatterListOptions& options) {
+  Call first = read_call(std::nullopt, options_of(options, 0));
+  if (options.group.distributed() &&
+      first.root != options.group.rank()) {  // also where there is no such rank
+    first.list_length = -1;
+    return {first};
+  }
+  const auto read = [&](size_t i) { return read_call(xs[i], options_of(options, i)); };
+  const std::vector<Entries> entries = {
+      {.name = "sizes", .count = options.sizes ? options.sizes->size() : xs.size()}};
+  return read_list(Collective::scatter_v, xs, read, entries);
+}
+
 }  // namespace
 
 Sizes agreed_sizes(const at::Tensor& x, const ScatterOptions& options) {
@@ -54,22 +94,17 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
   const Group& group = options.group;
   const Call call = read_call(x, options);
   if (!group.distributed()) return pass_through(call, /*out=*/std::nullopt, group);
+  return run_call(call, group, /*sizes_known=*/false,
+                  [&](Settled& settled) { return launch_of(call, x, options, settled, progress); });
+}
 
-  return run_call(call, group, /*sizes_known=*/false, [&](Settled& settled) {
-    const Agreement& told = *settled.agreement;
-    const Split split{.shape = told.shape_on(call.root),
-                      .dim = told.dim_on(call.root),
-                      .sizes = told.send_sizes(call.root)};
-    Launch run{.collective = Collective::scatter_v,
-               .number = settled.number(),
-               .forward = scatter_route(split, group.rank(), call.root),
-               .differentiable = settled.differentiable,
-               .known = std::move(settled.known),
-               .progress = progress};
-    if (run.differentiable) run.backward = transposed(run.forward);
-    run.x = input_of(call, x, told, run.forward);
-    return run;
-  });
+Async<std::vector<at::Tensor>> start_scatter_v(const std::vector<at::Tensor>& xs,
+                                               const ScatterListOptions& options, Progress progress) {
+  const auto decide = [&](size_t i, const Call& call, Settled& settled) {
+    const auto x = i < xs.size() ? std::optional(xs[i]) : std::nullopt;
+    return launch_of(call, x, options_of(options, i), settled, progress);
+  };
+  return as_tensors(start_list(read_calls(xs, options), options.group, /*sizes_given=*/false, decide));
 }
 
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options) {
@@ -84,6 +119,19 @@ at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& o
   const Recording recording("scatter_v", x.value_or(at::Tensor()), options.sizes);
   options.group.check_meant("scatter_v");
   return start_scatter_v(x, options, Progress::by_caller).wait();
+}
+
+Async<std::vector<at::Tensor>> scatter_v_async(const std::vector<at::Tensor>& xs,
+                                               const ScatterListOptions& options) {
+  const Recording recording("scatter_v", xs);
+  options.group.check_meant("scatter_v");
+  return start_scatter_v(xs, options, Progress::by_itself);
+}
+
+std::vector<at::Tensor> scatter_v(const std::vector<at::Tensor>& xs, const ScatterListOptions& options) {
+  const Recording recording("scatter_v", xs);
+  options.group.check_meant("scatter_v");
+  return start_scatter_v(xs, options, Progress::by_caller).wait();
 }
 
 }  // namespace shardway

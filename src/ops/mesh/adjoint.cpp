@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "ops/call/arguments.h"
 #include "ops/call/numbering.h"
 #include "ops/call/recording.h"
@@ -13,62 +15,80 @@ namespace shardway {
 namespace {
 
 using torch::autograd::AutogradContext;
-using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-struct SavedAdjoint : torch::CustomClassHolder {
-  explicit SavedAdjoint(std::shared_ptr<const Adjoint> a) : adjoint(std::move(a)) {}
-  std::shared_ptr<const Adjoint> adjoint;
+struct SavedAdjoints : torch::CustomClassHolder {
+  explicit SavedAdjoints(Adjoints a) : adjoints(std::move(a)) {}
+  Adjoints adjoints;
 };
 
-at::Tensor run_backward(const at::Tensor& grad, const Adjoint& adjoint);
+variable_list run_backward(const variable_list& grads, const Adjoints& adjoints);
 
+// Not RouteFunction: the gradient goes by a plan of its own, of several steps or of none, and not by the
+// route of the forward call turned around.
 struct RedistributeFunction : torch::autograd::Function<RedistributeFunction> {
-  // `landed` is wrapped so that autograd takes it for a result and not for an input.
+  // Wrapped so that autograd takes them for results and not for inputs.
   struct Landed {
-    at::Tensor out;
+    variable_list outs;
   };
 
-  static Variable forward(AutogradContext* ctx, const Variable& x, const Landed& landed,
-                          const c10::intrusive_ptr<SavedAdjoint>& saved) {
-    (void)x;
-    ctx->saved_data["adjoint"] = c10::IValue::make_capsule(saved);
-    return landed.out;
+  static variable_list forward(AutogradContext* ctx, at::TensorList xs, const Landed& landed,
+                               const c10::intrusive_ptr<SavedAdjoints>& saved) {
+    (void)xs;
+    ctx->saved_data["adjoints"] = c10::IValue::make_capsule(saved);
+    return landed.outs;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved =
-        c10::static_intrusive_pointer_cast<SavedAdjoint>(ctx->saved_data["adjoint"].toCapsule());
-    return {run_backward(grads[0], *saved->adjoint), Variable(), Variable()};
+        c10::static_intrusive_pointer_cast<SavedAdjoints>(ctx->saved_data["adjoints"].toCapsule());
+    variable_list result = run_backward(grads, saved->adjoints);
+    result.resize(grads.size() + 2);
+    return result;
   }
 };
 
-at::Tensor run_backward(const at::Tensor& grad, const Adjoint& adjoint) {
-  const Way& way = *adjoint.way;
-  if (way.stages.empty() && adjoint.divisor == 1) return grad;
-  const Recording recording("redistribute", grad, Recording::Pass::backward);
-  const Group& group = adjoint.options.place->group;
-  const uint64_t number = adjoint.options.number;
-  if (communicates(way)) agree_on_gradient({Collective::redistribute, number}, grad, group);
-  at::Tensor out = [&] {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const Subject subject{.mark = gradient_mark("redistribute", number), .words = [&grad, number] {
-                            return gradient_words("redistribute", number, grad.sizes());
-                          }};
-    const at::Tensor landed = numbered(group, [&] {
-      return named("redistribute", [&] {
-        Walker walker(way, materialized(grad));
-        return walk(walker, {}, group, subject);
-      });
-    });
-    return adjoint.divisor == 1 ? landed : landed / adjoint.divisor;
-  }();
+variable_list moved_back(const variable_list& grads, const Adjoints& adjoints) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const Group& group = adjoints[0]->options.place->group;
+  const uint64_t number = adjoints[0]->options.number;
+  const bool is_list = grads.size() > 1;
+  const Subject subject{.mark = gradient_mark("redistribute", number), .words = [&grads, number, is_list] {
+                          if (!is_list) return gradient_words("redistribute", number, grads[0].sizes());
+                          return c10::str("backward of redistribute of a list (call ", number, ")");
+                        }};
+  std::vector<Walker> walkers;
+  for (size_t i = 0; i < grads.size(); ++i) walkers.emplace_back(*adjoints[i]->way, materialized(grads[i]));
+  numbered(group, [&] { named("redistribute", [&] { walk(walkers, group, subject); }); });
+  variable_list landed;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const at::Tensor& held = walkers[i].held();
+    landed.push_back(adjoints[i]->divisor == 1 ? held : held / adjoints[i]->divisor);
+  }
+  return landed;
+}
+
+variable_list run_backward(const variable_list& grads, const Adjoints& adjoints) {
+  const auto is_identity = [](const auto& adjoint) {
+    return adjoint->way->stages.empty() && adjoint->divisor == 1;
+  };
+  if (std::all_of(adjoints.begin(), adjoints.end(), is_identity)) return grads;
+  const Recording recording("redistribute", grads, Recording::Pass::backward);
+  const AdjointOptions& of_first = adjoints[0]->options;
+  const auto moves = [](const auto& adjoint) { return communicates(*adjoint->way); };
+  if (std::any_of(adjoints.begin(), adjoints.end(), moves))
+    agree_on_gradient({Collective::redistribute, of_first.number}, grads[0], of_first.place->group);
+  variable_list outs = moved_back(grads, adjoints);
   // Under create_graph every rank records the second gradient, since it is a collective as well.
-  if (!at::GradMode::is_enabled()) return out;
-  AdjointOptions options = adjoint.options;
-  options.gradient = without_addends(way.plan->to);
-  options.number = next_order(number);
-  return with_adjoint(grad, out, adjoint_of(way, options, adjoint.divisor));
+  if (!at::GradMode::is_enabled()) return outs;
+  Adjoints seconds;
+  for (const auto& adjoint : adjoints) {
+    AdjointOptions options = adjoint->options;
+    options.gradient = without_addends(adjoint->way->plan->to);
+    options.number = next_order(options.number);
+    seconds.push_back(adjoint_of(*adjoint->way, options, adjoint->divisor));
+  }
+  return with_adjoints(grads, std::move(outs), seconds);
 }
 
 }  // namespace
@@ -95,9 +115,16 @@ std::shared_ptr<const Adjoint> adjoint_of(const Way& way, const AdjointOptions& 
 
 at::Tensor with_adjoint(const at::Tensor& x, const at::Tensor& out,
                         const std::shared_ptr<const Adjoint>& adjoint) {
-  const at::Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
-  return RedistributeFunction::apply(leaf, RedistributeFunction::Landed{out},
-                                     c10::make_intrusive<SavedAdjoint>(adjoint));
+  return with_adjoints({x}, {out}, {adjoint})[0];
+}
+
+std::vector<at::Tensor> with_adjoints(std::vector<at::Tensor> xs, std::vector<at::Tensor> outs,
+                                      const Adjoints& adjoints) {
+  for (at::Tensor& x : xs) {
+    if (!x.requires_grad()) x = x.detach().requires_grad_();
+  }
+  return RedistributeFunction::apply(at::TensorList(xs), RedistributeFunction::Landed{std::move(outs)},
+                                     c10::make_intrusive<SavedAdjoints>(adjoints));
 }
 
 }  // namespace shardway

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "ops/mesh/way.h"
 
@@ -35,5 +36,10 @@ std::shared_ptr<const Adjoint> adjoint_of(const Way& way, const AdjointOptions& 
 // a collective that every rank runs.
 at::Tensor with_adjoint(const at::Tensor& x, const at::Tensor& out,
                         const std::shared_ptr<const Adjoint>& adjoint);
+
+// The same for those of a list, whose gradients travel as a list.
+using Adjoints = std::vector<std::shared_ptr<const Adjoint>>;
+std::vector<at::Tensor> with_adjoints(std::vector<at::Tensor> xs, std::vector<at::Tensor> outs,
+                                      const Adjoints& adjoints);
 
 }  // namespace shardway

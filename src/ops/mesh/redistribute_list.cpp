@@ -1,5 +1,4 @@
-// Many tensors at once: one comparison of what the ranks are about to do, and one exchange per step for all
-// tensors that are small.
+// Many tensors at once: one comparison of what the ranks are about to do, and one exchange per step.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -11,7 +10,6 @@
 #include "ops/call/recording.h"
 #include "ops/mesh/mesh_rows.h"
 #include "ops/mesh/redistribution.h"
-#include "transport/shm/together.h"
 
 namespace shardway {
 namespace {
@@ -20,32 +18,6 @@ using MeshTensors = std::vector<MeshTensor>;
 using Layouts = std::vector<Layout>;
 
 using Requests = std::vector<std::shared_ptr<const Request>>;  // one for several tensors that move alike
-
-// A small tensor is packed with others. A larger one gains less by an exchange that it shares than it loses
-// by two copies.
-bool is_small(const Layout& layout, Transport& transport) {
-  return Box::whole(layout.shape()).volume() * item_bytes(layout.dtype()) <= transport.slot_bytes();
-}
-
-// Every tensor one leg further, until all are there.
-void walk_together(std::vector<Walker>& walkers, const std::vector<bool>& packs, Transport& transport,
-                   const Subject& subject) {
-  for (bool goes_on = true; goes_on;) {
-    goes_on = false;
-    std::vector<RouteCall> packed;
-    for (size_t i = 0; i < walkers.size(); ++i) {
-      const auto leg = walkers[i].next_leg();
-      if (!leg) continue;
-      goes_on = true;
-      if (packs[i]) {
-        packed.push_back(*leg);
-      } else {
-        transport.start(*leg->route, leg->x, leg->out, {}, subject)->finish();
-      }
-    }
-    if (!packed.empty()) run_together(transport, packed, subject);
-  }
-}
 
 bool move_alike(const MeshTensors& tensors, const Layouts& to, size_t i, size_t k) {
   return to[i] == to[k] && tensors[i].layout() == tensors[k].layout();
@@ -143,46 +115,65 @@ c10::DeviceType device_of(const MeshTensors& tensors) {
 }
 
 std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::Tensor>& inputs,
-                               Transport& transport, const Subject& subject) {
+                               const Group& group, const Subject& subject) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   std::vector<Walker> walkers;
-  walkers.reserve(inputs.size());
-  std::vector<bool> packs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Way& way = *requests[i]->way;
-    walkers.emplace_back(way, materialized(inputs[i]));
-    packs.push_back(inputs[i].is_cpu() && is_small(way.plan->from, transport));
-  }
-  walk_together(walkers, packs, transport, subject);
+  for (size_t i = 0; i < inputs.size(); ++i) walkers.emplace_back(*requests[i]->way, materialized(inputs[i]));
+  walk(walkers, group, subject);
   std::vector<at::Tensor> outs;
-  for (const Walker& walker : walkers) outs.push_back(walker.held());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_input = requests[i]->way->stages.empty() && !requests[i]->keeps_layout;
+    outs.push_back(is_input ? walkers[i].held().clone() : walkers[i].held());
+  }
   return outs;
+}
+
+// Of the tensors whose gradient is wanted; null for the others.
+Adjoints adjoints_of(const MeshTensors& tensors, const Requests& requests, const std::vector<bool>& wanted,
+                     const RedistributeOptions& options, uint64_t number) {
+  Adjoints adjoints(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (wanted[i] && !requests[i]->keeps_layout)
+      adjoints[i] = adjoint_of(tensors[i], *requests[i], options, number);
+  }
+  return adjoints;
+}
+
+// Ties the results that have an adjoint to their inputs.
+void add_gradients(const Adjoints& adjoints, const std::vector<at::Tensor>& inputs,
+                   std::vector<at::Tensor>& outs) {
+  Adjoints chosen;
+  std::vector<at::Tensor> xs;
+  std::vector<at::Tensor> landed;
+  for (size_t i = 0; i < adjoints.size(); ++i) {
+    if (!adjoints[i]) continue;
+    chosen.push_back(adjoints[i]);
+    xs.push_back(inputs[i]);
+    landed.push_back(outs[i]);
+  }
+  if (chosen.empty()) return;
+  const std::vector<at::Tensor> results = with_adjoints(std::move(xs), std::move(landed), chosen);
+  size_t next = 0;
+  for (size_t i = 0; i < adjoints.size(); ++i) {
+    if (adjoints[i]) outs[i] = results[next++];
+  }
 }
 
 MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const std::vector<bool>& wanted,
                   const RedistributeOptions& options, uint64_t number) {
-  std::vector<std::shared_ptr<const Adjoint>> adjoints(tensors.size());
+  const Adjoints adjoints = adjoints_of(tensors, requests, wanted, options, number);
   std::vector<at::Tensor> inputs;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    // Each tensor's gradient travels by itself.
-    if (wanted[i] && !requests[i]->keeps_layout)
-      adjoints[i] = adjoint_of(tensors[i], *requests[i], options, number == 0 ? 0 : shm::mark_of(number, i));
+  for (size_t i = 0; i < tensors.size(); ++i)
     inputs.push_back(input_of(tensors[i], *requests[i]->way, device_of(tensors)));
-  }
-  const std::vector<at::Tensor> outs = named("redistribute", [&] {
-    return walked(requests, inputs, tensors[0].group().transport(), moves_of("redistribute", number));
+  std::vector<at::Tensor> outs = named("redistribute", [&] {
+    return walked(requests, inputs, tensors[0].group(), moves_of("redistribute", number));
   });
+  add_gradients(adjoints, inputs, outs);
   MeshTensors results;
   results.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (requests[i]->keeps_layout) {
-      results.push_back(tensors[i]);
-      continue;
-    }
-    const Way& way = *requests[i]->way;
-    at::Tensor out = way.stages.empty() ? outs[i].clone() : outs[i];
-    if (adjoints[i]) out = with_adjoint(inputs[i], out, adjoints[i]);
-    results.push_back(result_of(tensors[i], way, out));
+    results.push_back(requests[i]->keeps_layout ? tensors[i]
+                                                : result_of(tensors[i], *requests[i]->way, outs[i]));
   }
   return results;
 }

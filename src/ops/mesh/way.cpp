@@ -89,6 +89,11 @@ std::shared_ptr<const Way> make_way(const std::shared_ptr<const Plan>& plan, con
   return way;
 }
 
+// A small tensor is packed with others. A larger one gains less by it than it loses by two copies.
+bool is_small(const Layout& layout, Transport& transport) {
+  return Box::whole(layout.shape()).volume() * item_bytes(layout.dtype()) <= transport.slot_bytes();
+}
+
 }  // namespace
 
 std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan,
@@ -145,6 +150,24 @@ at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, co
     here = &nothing;
   }
   return walker.held();
+}
+
+void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subject) {
+  if (walkers.size() == 1) {
+    walk(walkers[0], {}, group, subject);
+    return;
+  }
+  for (;;) {
+    std::vector<RouteCall> legs;
+    for (Walker& walker : walkers) {
+      if (auto leg = walker.next_leg()) {
+        leg->is_small = leg->x.is_cpu() && is_small(walker.way().plan->from, group.transport());
+        legs.push_back(*std::move(leg));
+      }
+    }
+    if (legs.empty()) return;
+    group.transport().start_all(legs, subject)->finish();
+  }
 }
 
 std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place) {

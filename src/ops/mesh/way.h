@@ -13,7 +13,6 @@
 #include "ops/mesh/place.h"
 #include "plan/search/stages.h"
 #include "transport/common/transport.h"
-#include "transport/shm/together.h"
 
 namespace shardway {
 
@@ -42,6 +41,7 @@ class Walker {
  public:
   Walker(const Way& way, at::Tensor x) : way_(way), held_(std::move(x)) {}
 
+  const Way& way() const { return way_; }
   const at::Tensor& held() const { return held_; }
 
   // The next exchange with others, once the one before is over; nothing at the end of the way.
@@ -60,6 +60,9 @@ class Walker {
 
 // What this rank holds after the last step: collective. `known` are the inputs of the next exchange.
 at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, const Subject& subject);
+
+// The same for a list: every tensor one exchange further at a time, all of them at once.
+void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subject);
 
 // This rank's shape before the first step; of a rank outside the mesh without elements.
 std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place);

@@ -25,6 +25,8 @@ struct SavedMap : torch::CustomClassHolder {
   Map map;
 };
 
+// Not RouteFunction: under a trace sizes may be symbols, of which no route can be made. The gradient of an
+// operator is an operator again.
 struct OperatorFunction : torch::autograd::Function<OperatorFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& x, const Map& op, const Map& adjoint) {
     ctx->saved_data["adjoint"] = c10::IValue::make_capsule(c10::make_intrusive<SavedMap>(adjoint));

@@ -20,6 +20,12 @@ class Arrivals {
   // land there directly, else a buffer; undefined when nothing has to be received.
   const at::Tensor& buffer(size_t i) const { return buffers_[i]; }
 
+  // The same for a pull that was received elsewhere.
+  void set_arrived(size_t i, at::Tensor box) {
+    buffers_[i] = std::move(box);
+    in_place_[i] = false;
+  }
+
   // Copies into the output what is here before any message: this rank's own boxes and the known inputs.
   void land_known();
 

@@ -60,6 +60,10 @@ struct RouteCall {
   const Route* route = nullptr;
   at::Tensor x = {};
   at::Tensor out = {};
+  std::shared_ptr<const void> event = {};  // in a meeting: dropped by the thread that has made the moves
+  // In a list, the same on every rank.
+  bool is_small = false;         // so small that it is packed with others
+  bool offsets_unknown = false;  // who pulls a box does not know where it lies; of one route at most
 };
 
 // What a rank brings to a meeting: its block (1-d bytes on the CPU), up to `row_bytes`, which is the same on
@@ -132,6 +136,10 @@ class Transport {
   // Starts the moves of a route from `x` into `out`. Both have the route's shapes and are on one device.
   virtual std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                           const KnownInputs& known, const Subject& subject) = 0;
+
+  // Starts the moves of several routes, which every rank brings in the same order; they live until the
+  // transfer is over. At once where the ranks share memory, else each by itself.
+  virtual std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject);
 };
 
 }  // namespace shardway

@@ -30,6 +30,15 @@ class LoneTransport : public Transport {
   }
 };
 
+// Transfers that are finished one after the other.
+struct TransferList : Transfer {
+  std::vector<std::unique_ptr<Transfer>> transfers;
+
+  void finish() override {
+    for (const auto& transfer : transfers) transfer->finish();
+  }
+};
+
 // What WORLD_SIZE says; 1 where it says nothing.
 int64_t promised_ranks() {
   const char* text = std::getenv("WORLD_SIZE");  // NOLINT(concurrency-mt-unsafe): read, never set here
@@ -45,6 +54,13 @@ std::unique_ptr<Posted> Transport::post(std::function<void()>) {
 
 void Transport::meet(const Opening& /*opening*/, const Subject& /*subject*/, const Decide& /*decide*/) {
   TORCH_INTERNAL_ASSERT(false, "a transport that does not move in meetings was asked to");
+}
+
+std::unique_ptr<Transfer> Transport::start_all(const std::vector<RouteCall>& calls, const Subject& subject) {
+  auto all = std::make_unique<TransferList>();
+  for (const RouteCall& call : calls)
+    all->transfers.push_back(start(*call.route, call.x, call.out, {}, subject));
+  return all;
 }
 
 Group::Group() {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <future>
@@ -21,6 +22,7 @@
 #include "transport/common/home_process.h"
 #include "transport/common/param_comms.h"
 #include "transport/memory/shared_memory.h"
+#include "transport/shm/list_call.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_errors.h"
 
@@ -224,6 +226,13 @@ class HostTransport : public Transport {
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
     return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known, subject);
+  }
+
+  std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
+    const auto is_on_cpu = [](const RouteCall& call) { return call.x.is_cpu(); };
+    const bool are_on_cpu = std::all_of(calls.begin(), calls.end(), is_on_cpu);
+    if (are_on_cpu && shm() != nullptr) return shm()->start_all(calls, subject);
+    return start_each(std::make_unique<ListCall>(calls, *this), *this, subject);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "shm/board/thresholds.h"
+#include "transport/shm/list_call.h"
 #include "transport/shm/shm_engine.h"
 
 namespace shardway {
@@ -56,6 +57,13 @@ class ShmTransport : public Transport {
     } else {
       engine_->run(route, x, out, known, subject);
     }
+    return std::make_unique<Done>();
+  }
+
+  std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
+    const ListCall list(calls, *this);
+    engine_->run_all(list.calls(), subject);
+    list.land();
     return std::make_unique<Done>();
   }
 

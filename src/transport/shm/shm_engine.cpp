@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
@@ -80,10 +81,11 @@ void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decid
     Blocks blocks = fresh_blocks(opening.row_bytes);
     shm::Talk talk = talk_of(opening.block, blocks);
     ShmPart part(opening.x, opening.pushes);
+    std::optional<RouteCall> moves;
     KeptRefusal refusal;
     const auto decide_here = [&] {
       blocks.number = group.calls();
-      const std::optional<RouteCall> moves = decide(std::move(blocks));
+      moves = decide(std::move(blocks));
       const bool is_part = moves && opening.all_reduce == nullptr;
       if (is_part) part.complete(*moves->route, moves->x, moves->out, {});
       return moves.has_value();
@@ -105,6 +107,29 @@ void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& o
       return run_all_reduce(group, {&route, x, out}, subject);
     const ShmPart part(route, x, out, known);
     group.run(part.part(), subject);
+  });
+}
+
+void ShmEngine::run_all(const std::vector<RouteCall>& calls, const Subject& subject) {
+  in_turn([&](shm::SharedGroup& group) {
+    std::deque<ShmPart> made;
+    shm::PartList parts;
+    const auto run_parts = [&] {
+      group.run(parts, subject);
+      parts.clear();
+      made.clear();
+    };
+    for (const RouteCall& call : calls) {
+      if (call.route->pattern == Pattern::all_reduce) {  // by a way of its own
+        run_all_reduce(group, call, subject);
+        continue;
+      }
+      ShmPart& part = made.emplace_back(*call.route, call.x, call.out, KnownInputs());
+      if (call.offsets_unknown) part.list_offsets();
+      parts.push_back(&part.part());
+      if (static_cast<int64_t>(parts.size()) == shm::kMostParts) run_parts();
+    }
+    run_parts();
   });
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "shardway/route.h"
 #include "shm/group/group.h"
@@ -27,6 +28,9 @@ class ShmEngine {
   void meet(const Opening& opening, const Subject& subject, const Decide& decide);
   void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known,
            const Subject& subject);
+
+  // Several routes at once.
+  void run_all(const std::vector<RouteCall>& calls, const Subject& subject);
 
   // Of a route whose inputs are all here: local.
   static void run_alone(const Route& route, const at::Tensor& x, const at::Tensor& out,

@@ -36,6 +36,9 @@ class ShmPart {
 
   const shm::Part& part() const { return part_; }
 
+  // See shm::Part.
+  void list_offsets() { part_.lists_offsets = true; }
+
   // As the constructor.
   void complete(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
 

@@ -1,0 +1,130 @@
+// What the ranks tell one another before a call of a list: each sends its blocks one behind the other, as
+// many as a row has room for, and the rest in further rows.
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/call/block.h"
+#include "ops/call/header.h"
+#include "ops/call/numbering.h"
+#include "transport/memory/warm_memory.h"
+
+namespace shardway {
+namespace {
+
+using wire::aligned;
+using wire::line_bytes;
+
+// Of the rows after the first, in which the ranks know already that they are in the same call.
+constexpr int64_t kLaterRowBytes = 32 << 10;
+
+// How much of a list goes in one exchange.
+struct RowPlan {
+  int64_t bytes = 0;
+  size_t blocks = 0;
+};
+
+// The first row leaves half of its room to the tensors.
+RowPlan first_row(const Group& group) {
+  const int64_t bytes = row_bytes(group);
+  return {.bytes = bytes,
+          .blocks = static_cast<size_t>(std::max<int64_t>(1, bytes / 2 / aligned(line_bytes(group.size()))))};
+}
+
+RowPlan later_row(const Group& group) {
+  const int64_t line = aligned(line_bytes(group.size()));
+  const int64_t bytes = std::max(kLaterRowBytes, line);
+  return {.bytes = bytes, .blocks = static_cast<size_t>(bytes / line)};
+}
+
+// A rank's blocks from the tensor `begin` on. Small tensors ride in them while there is room.
+at::Tensor row_of(const std::vector<Call>& calls, size_t begin, const RowPlan& plan, const Group& group) {
+  const bool is_single = calls.size() == 1;  // also where a rank has no tensors, or a problem
+  const size_t count = is_single ? 1 : std::min(plan.blocks, calls.size() - begin);
+  int64_t room = plan.bytes - static_cast<int64_t>(count) * aligned(line_bytes(group.size()));
+  std::vector<at::Tensor> blocks;
+  int64_t total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    blocks.push_back(block_of(calls[is_single ? 0 : begin + i], group, room));
+    room -= aligned(blocks.back().numel()) - aligned(line_bytes(group.size()));
+    total += aligned(blocks.back().numel());
+  }
+  at::Tensor row = warm_empty({total}, at::kByte);
+  auto* to = row.mutable_data_ptr<uint8_t>();
+  for (const at::Tensor& block : blocks) {
+    std::memcpy(to, block.const_data_ptr(), static_cast<size_t>(block.numel()));
+    to += aligned(block.numel());
+  }
+  return row;
+}
+
+// Every rank's blocks in one exchange, taken out tensor by tensor.
+class BlockReader {
+ public:
+  explicit BlockReader(Blocks rows) : rows_(std::move(rows)), at_(rows_.bytes.size(), 0) {}
+
+  // The next block of every rank. That of a rank which has no tensors is every tensor's.
+  Blocks next() {
+    const int64_t ranks = rows_.rows.size(0);
+    std::vector<int64_t> lengths;
+    for (int64_t rank = 0; rank < ranks; ++rank) lengths.push_back(length_on(rank));
+    Blocks blocks{.number = rows_.number};
+    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    blocks.rows = warm_empty({ranks, longest}, at::kByte);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const int64_t length = lengths[static_cast<size_t>(rank)];
+      auto* to = blocks.rows.mutable_data_ptr<uint8_t>() + rank * longest;
+      std::memcpy(to, block_on(rank), static_cast<size_t>(length));
+      blocks.bytes.push_back(length);
+      const bool has_more = length > 0 && Block(to, ranks).header().has_tensor != 0;
+      if (has_more) at_[static_cast<size_t>(rank)] += length;
+    }
+    return blocks;
+  }
+
+ private:
+  const uint8_t* block_on(int64_t rank) const {
+    return rows_.rows.const_data_ptr<uint8_t>() + rank * rows_.rows.size(1) + at_[static_cast<size_t>(rank)];
+  }
+  int64_t length_on(int64_t rank) const {
+    const int64_t left = rows_.bytes[static_cast<size_t>(rank)] - at_[static_cast<size_t>(rank)];
+    return wire::block_bytes(block_on(rank), left, rows_.rows.size(0));
+  }
+
+  Blocks rows_;
+  std::vector<int64_t> at_;  // by rank: where its next block begins
+};
+
+size_t length_in(const at::Tensor& blocks) {
+  for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
+    const BlockHeader& header = Block(blocks, rank).header();
+    if (header.has_tensor != 0) return header.list_length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Agreement> agree(const std::vector<Call>& calls, const Group& group) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return numbered(group, [&] {
+    std::vector<Agreement> agreed;
+    RowPlan plan = first_row(group);
+    for (size_t length = 1; agreed.size() < length; plan = later_row(group)) {
+      const at::Tensor mine = row_of(calls, agreed.size(), plan, group);
+      BlockReader reader(gathered(calls[0], mine, plan.bytes, group, kHeaders));
+      for (size_t i = 0; i < plan.blocks && agreed.size() < length; ++i) {
+        Blocks blocks = reader.next();
+        const at::Tensor told = blocks.rows;
+        agreed.push_back(
+            agreement_in(std::move(blocks), calls[0], group, static_cast<int64_t>(agreed.size())));
+        length = length_in(told);
+      }
+    }
+    return agreed;
+  });
+}
+
+}  // namespace shardway

@@ -1,0 +1,149 @@
+#include "transport/shm/list_call.h"
+
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "shm/calls/execution.h"
+#include "shm/kernels/copy.h"
+#include "transport/common/arrivals.h"
+#include "transport/common/boxes.h"
+#include "transport/memory/warm_memory.h"
+#include "transport/shm/shm_part.h"
+
+namespace shardway {
+namespace {
+
+using BytesByRank = std::vector<int64_t>;  // by rank
+
+// Of a box in a run, so that the elements of any dtype are where loops may read them.
+constexpr int64_t kAlignment = 16;
+
+int64_t bytes_of_move(const Move& move, const at::Tensor& t) {
+  const int64_t bytes = move.mine.volume() * static_cast<int64_t>(t.itemsize());
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void add_bytes(const Moves& moves, const RouteCall& call, BytesByRank& bytes) {
+  for (const Move& move : moves) {
+    if (move.peer != call.route->rank) bytes[static_cast<size_t>(move.peer)] += bytes_of_move(move, call.x);
+  }
+}
+
+int64_t total(const BytesByRank& bytes) { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
+
+// Where each rank's run of bytes goes on, of runs that lie one behind the other.
+BytesByRank beginnings(const BytesByRank& bytes) {
+  BytesByRank begin(bytes.size());
+  std::exclusive_scan(bytes.begin(), bytes.end(), begin.begin(), int64_t{0});
+  return begin;
+}
+
+// The box at `place` in the runs, as a tensor.
+at::Tensor box_in(const at::Tensor& runs, int64_t place, const Box& box, const at::Tensor& like) {
+  const int64_t bytes = box.volume() * static_cast<int64_t>(like.itemsize());
+  return runs.narrow(0, place, bytes).view(like.scalar_type()).view(box.extent);
+}
+
+void pack_push(const RouteCall& call, const Move& push, const at::Tensor& runs, int64_t place) {
+  if (push.mine.volume() == 0) return;
+  if (!call.x.is_cpu()) {
+    box_in(runs, place, push.mine, call.x).copy_(view_of(call.x, push.mine));
+    return;
+  }
+  const shm::FixedDims strides = byte_strides(call.x);
+  const auto* from = static_cast<const std::byte*>(call.x.const_data_ptr());
+  for (size_t d = 0; d < strides.size(); ++d) from += push.mine.offset[d] * strides[d];
+  auto* to = static_cast<std::byte*>(runs.mutable_data_ptr()) + place;
+  shm::pack_box(to, from, strides, push.mine.extent, static_cast<int64_t>(call.x.itemsize()));
+}
+
+// By call, then in the route's order: the receiver finds the boxes of a run in that order too.
+void pack(const std::vector<RouteCall>& calls, const BytesByRank& bytes, const at::Tensor& runs) {
+  BytesByRank at = beginnings(bytes);
+  for (const RouteCall& call : calls) {
+    for (const Move& push : call.route->pushes) {
+      if (push.peer == call.route->rank) continue;
+      int64_t& place = at[static_cast<size_t>(push.peer)];
+      pack_push(call, push, runs, place);
+      place += bytes_of_move(push, call.x);
+    }
+  }
+}
+
+using Places = std::vector<int64_t>;  // by pull, in the runs; not read for this rank's own
+
+void land_on_device(const RouteCall& call, const at::Tensor& runs, const Places& places) {
+  Arrivals arrivals(*call.route, call.x, call.out, {});
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Move& pull = call.route->pulls[i];
+    if (pull.peer != call.route->rank && pull.mine.volume() > 0)
+      arrivals.set_arrived(i, box_in(runs, places[i], pull.mine, call.x));
+  }
+  arrivals.land_known();
+  arrivals.land_received();
+}
+
+void land_on_cpu(const RouteCall& call, const at::Tensor& runs, const Places& places) {
+  std::vector<const std::byte*> arrived;
+  for (const int64_t place : places)
+    arrived.push_back(static_cast<const std::byte*>(runs.const_data_ptr()) + place);
+  shm::run_alone(ShmPart(*call.route, call.x, call.out, arrived).part());
+}
+
+// A list whose routes are under way.
+class ListTransfer : public Transfer {
+ public:
+  ListTransfer(std::unique_ptr<const ListCall> list, std::unique_ptr<Transfer> routes)
+      : list_(std::move(list)), routes_(std::move(routes)) {}
+
+  void finish() override {
+    routes_->finish();
+    list_->land();
+  }
+
+ private:
+  std::unique_ptr<const ListCall> list_;
+  std::unique_ptr<Transfer> routes_;
+};
+
+}  // namespace
+
+ListCall::ListCall(const std::vector<RouteCall>& calls, const Transport& transport)
+    : bytes_{.send = BytesByRank(static_cast<size_t>(transport.size())),
+             .recv = BytesByRank(static_cast<size_t>(transport.size()))} {
+  for (const RouteCall& call : calls) (call.is_small ? packed_ : calls_).push_back(call);
+  if (packed_.empty()) return;
+  for (const RouteCall& call : packed_) {
+    add_bytes(call.route->pushes, call, bytes_.send);
+    add_bytes(call.route->pulls, call, bytes_.recv);
+  }
+  const auto options = packed_[0].x.options().dtype(at::kByte);
+  sent_ = warm_empty({total(bytes_.send)}, options);
+  received_ = warm_empty({total(bytes_.recv)}, options);
+  pack(packed_, bytes_.send, sent_);
+  exchange_ = all_to_all_route({sent_.numel()}, 0, bytes_, transport.rank());
+  calls_.push_back({.route = &exchange_, .x = sent_, .out = received_, .offsets_unknown = true});
+}
+
+void ListCall::land() const {
+  BytesByRank at = beginnings(bytes_.recv);
+  Places places;
+  for (const RouteCall& call : packed_) {
+    places.clear();
+    for (const Move& pull : call.route->pulls) {
+      int64_t& place = at[static_cast<size_t>(pull.peer)];
+      places.push_back(place);
+      if (pull.peer != call.route->rank) place += bytes_of_move(pull, call.x);
+    }
+    (call.x.is_cpu() ? land_on_cpu : land_on_device)(call, received_, places);
+  }
+}
+
+std::unique_ptr<Transfer> start_each(std::unique_ptr<const ListCall> list, Transport& transport,
+                                     const Subject& subject) {
+  auto routes = transport.Transport::start_all(list->calls(), subject);
+  return std::make_unique<ListTransfer>(std::move(list), std::move(routes));
+}
+
+}  // namespace shardway
