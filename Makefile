@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo program test test-arm stress soak golden gallery surface docs fuzz lint format wheel test-torch test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-backend bench-before bench-dtensor bench-gpu torch-suite clean library everything
+	bench-redistribute bench-shm bench-backend bench-before bench-lists bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.txt)
@@ -142,6 +142,10 @@ bench-before: library  ## compare this tree with another commit, call by call: m
 	@scripts/configure -DSHARDWAY_BENCH=ON
 	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
 	@$(PYTHON) -m bench.before $(COMMIT) $(BEFORE)
+
+bench-lists: library  ## compare a list of tensors in one call with one by one and a plain copy
+	@scripts/setup test
+	@$(PYTHON) -m bench.lists
 
 bench-dtensor: library  ## compare DTensor inside and outside of use_for_dtensor
 	@scripts/setup test
