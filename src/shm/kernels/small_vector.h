@@ -66,7 +66,7 @@ class SmallVector {
   const T* inside_begin() const { return reinterpret_cast<const T*>(inside_); }
 
   size_t size_ = 0;
-  alignas(T) std::byte inside_[inside * sizeof(T)];
+  alignas(T) std::byte inside_[inside * sizeof(T)];  // NOLINT(bugprone-sizeof-expression): of a pointer too
   std::vector<T> outside_;
 };
 
