@@ -183,7 +183,8 @@ def build(commit: str) -> Path:
     print(f"== building {sha} in {tree.relative_to(ROOT)}", flush=True)
     quiet = subprocess.DEVNULL
     subprocess.run(["cmake", "--preset", "release", "-DSHARDWAY_BENCH=ON"], cwd=tree, check=True, stdout=quiet)
-    subprocess.run(["cmake", "--build", "build/release"], cwd=tree, check=True, stdout=quiet)
+    for target in ("all", "bench_ranks"):
+        subprocess.run(["cmake", "--build", "build/release", "--target", target], cwd=tree, check=True, stdout=quiet)
     return tree
 
 

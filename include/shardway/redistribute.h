@@ -51,8 +51,9 @@ struct RedistributeListOptions {
   std::optional<int64_t> max_bytes = std::nullopt;
 };
 
-// Many tensors of one group at once, each to its own target; results and gradients as one by one. Small ones
-// share a meeting in shared memory and a message per pair of ranks elsewhere; a large one moves by itself.
+// Many tensors of one group at once, each to its own target; values as one by one. In shared memory a step of
+// all of them is one call; elsewhere small ones share a message per pair of ranks. The gradients move
+// together too: an input whose result was not used gets zeros.
 std::vector<MeshTensor> redistribute(const std::vector<MeshTensor>& tensors, const std::vector<Layout>& to,
                                      const RedistributeListOptions& options = {});
 Async<std::vector<MeshTensor>> redistribute_async(const std::vector<MeshTensor>& tensors,

@@ -153,6 +153,11 @@ def scatter_v(
     async_op: bool,
 ) -> Any:
     if x is not None and not isinstance(x, Tensor):
+        if len(x) == 0:
+            raise ValueError(
+                "scatter_v: x is an empty list, which says nothing of shapes and dtypes: in a compiled function pass "
+                "tensors without rows"
+            )
         results = [scatter_v(t, src, group_src, dim, s, group, False) for t, s in _with_sizes(x, sizes)]
         return _handed_out(results, async_op)
     place = _place(group, "scatter_v")

@@ -232,6 +232,7 @@ def test_bad_input_is_a_clear_error_on_every_rank(rank, size):
         lambda x: sw.all_reduce(x, op="max"), torch.ones(1, requires_grad=True)
     )
     assert "scatter_v: x is None" in message(lambda x: sw.scatter_v(None, src=0) + x, x)
+    assert "scatter_v: x is an empty list" in message(lambda x: sw.scatter_v([], src=0)[0] + x, x)
     assert "ranks disagree on dtype" in message(
         lambda x: sw.all_gather_v(x)[0], x.to([torch.float, torch.double][rank])
     )

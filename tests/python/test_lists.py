@@ -122,7 +122,7 @@ def test_a_list_is_collected_and_handed_out_as_each_by_itself(rank, size, transp
 def test_a_list_of_hundreds_of_tensors_small_and_large(rank, size, transport, seed):
     use(transport, size)
     draw = Draw(seed)
-    shapes = [(r % 7 + 1, 3) if r % 10 else (300, 40) for r in range(400)]
+    shapes = [(1, 6000 if i % 3 == 0 else i % 7 + 1) for i in range(500)]
     cut = [r + 1 for r in range(size)]
     parts = [draw.parts(shape, 0, cut, torch.float32) for shape in shapes]
     tensors, sizes = sw.all_gather_v([of_one[rank] for of_one in parts])
@@ -281,6 +281,28 @@ def test_a_mistake_or_a_disagreement_is_the_same_error_on_every_rank(rank, size,
     for message, call in (expected | rooted).items():
         assert message_of(call) == message
         assert_usable(rank, size)
+
+
+@ranks(2, 3)
+@both_transports
+def test_sizes_that_one_rank_alone_was_given_are_compared_with_what_the_ranks_bring(rank, size, transport):
+    use(transport, size)
+    os.environ["SHARDWAY_CHECK"] = "1"  # of one tensor on c10d, too
+    right = tuple(r + 1 for r in range(size))
+    for columns in (1, 6000):
+        parts = [torch.full((r + 1, columns), float(r)) for r in range(size)]
+        mine = [torch.ones(rank + 1, columns), parts[rank]]
+        for call in (sw.all_gather_v, sw.gather_v):
+            results, sizes = call(mine, sizes=[right] * 2 if rank == 0 else None)
+            assert sizes == [right] * 2 and (rank != 0 or torch.equal(results[1], torch.cat(parts)))
+            for told in (1, 3):
+                wrong = (1, told, *right[2:])
+                asked = [right, wrong] if rank == 0 else None
+                says = f"{call.__name__}: ranks disagree on sizes%s: rank 0 expects {told} of rank 1, which has 2"
+                assert message_of(lambda call=call, asked=asked, x=mine: call(x, sizes=asked)) == says % " of x[1]"
+                asked = wrong if rank == 0 else None
+                assert message_of(lambda call=call, asked=asked, x=mine[1]: call(x, sizes=asked)) == says % ""
+            assert_usable(rank, size)
 
 
 def came(rank, is_wrong=False):

@@ -92,6 +92,61 @@ def test_gradients_are_those_of_one_by_one(rank, size, transport):
 
 
 @TRANSPORTS
+@ranks(2, 3)
+def test_from_owners_to_shards_and_back_with_gradients(rank, size, transport):
+    """Every tensor is whole on one rank, so that each rank is outside of most meshes."""
+    os.environ["SHARDWAY_TRANSPORT"] = transport
+    for rows in (3, 3000):
+        shape, count = (rows, 5), 2 * size + 1
+        shards = sw.Layout(shape, torch.float64, sw.Mesh((size,)), [sw.Shard(0)])
+        owned = [
+            sw.Layout(shape, torch.float64, sw.Mesh((1,), ranks=[i % size]), [sw.Replicate()]) for i in range(count)
+        ]
+        wholes = [torch.arange(rows * 5.0, dtype=torch.float64).view(shape) + i for i in range(count)]
+        leaves = [whole.clone().requires_grad_() if i % size == rank else None for i, whole in enumerate(wholes)]
+        given = [sw.MeshTensor(x, layout) for x, layout in zip(leaves, owned, strict=True)]
+        cut = sw.redistribute(given, [shards] * count)
+        for t, whole in zip(cut, wholes, strict=True):
+            assert torch.equal(t.local, part(whole, held(shards, rank)))
+        back = sw.redistribute(cut, owned)
+        for i, t in enumerate(back):
+            assert (t.local is None) == (i % size != rank) and (t.local is None or torch.equal(t.local, wholes[i]))
+        sum((t.local * (i + 1)).sum() for i, t in enumerate(cut)).backward()
+        for i, x in enumerate(leaves):
+            assert x is None or torch.equal(x.grad, torch.full(shape, i + 1.0, dtype=torch.float64))
+
+
+@TRANSPORTS
+@ranks(2)
+def test_a_second_gradient_leaves_the_first_ones_input_as_it_was(rank, size, transport):
+    """The gradient of an addend that becomes a replica is handed through; that of a shard moves."""
+    os.environ["SHARDWAY_TRANSPORT"] = transport
+    mesh = sw.Mesh((size,))
+    layouts = [sw.Layout((4, 3), torch.float64, mesh, [p]) for p in (sw.Partial(), sw.Shard(0))]
+    xs = [torch.ones(layout.box(rank)[1], dtype=torch.float64, requires_grad=True) for layout in layouts]
+    results = sw.redistribute([sw.MeshTensor(x, y) for x, y in zip(xs, layouts, strict=True)], [sw.Replicate()])
+    outs = [t.local**2 for t in results]
+    upstream = [torch.full((4, 3), float(i + 1), dtype=torch.float64) for i in range(2)]
+    grads = torch.autograd.grad(outs, xs, grad_outputs=upstream, create_graph=True)
+    assert not any(v.requires_grad for v in upstream)
+    assert torch.equal(grads[0], torch.full((4, 3), 2.0 * size, dtype=torch.float64))
+    assert torch.equal(grads[1], torch.full(layouts[1].box(rank)[1], 4.0, dtype=torch.float64))
+    second = torch.autograd.grad([g.sum() for g in grads], xs)
+    assert all(torch.isfinite(g).all() and g.abs().sum() > 0 for g in second)
+
+
+@TRANSPORTS
+@ranks(2)
+def test_an_input_whose_result_was_not_used_gets_zeros(rank, size, transport):
+    os.environ["SHARDWAY_TRANSPORT"] = transport
+    layout = sw.Layout((4, 3), torch.float32, sw.Mesh((size,)), [sw.Shard(0)])
+    xs = [torch.ones(layout.box(rank)[1], requires_grad=True) for _ in range(2)]
+    used, _ = sw.redistribute([sw.MeshTensor(x, layout) for x in xs], [sw.Replicate()])
+    used.local.sum().backward()
+    assert torch.equal(xs[0].grad, torch.ones_like(xs[0])) and torch.equal(xs[1].grad, torch.zeros_like(xs[1]))
+
+
+@TRANSPORTS
 @ranks(4)
 def test_dtensors_stay_dtensors(rank, size, transport):
     os.environ["SHARDWAY_TRANSPORT"] = transport

@@ -126,6 +126,21 @@ void compare_with_first(const at::Tensor& blocks, int64_t rank, int64_t index) {
   }
 }
 
+// Of what is gathered: the sizes that a rank was given are those that the ranks bring.
+void compare_given_with_brought(const at::Tensor& blocks, int64_t index) {
+  for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
+    const Block told(blocks, rank);
+    if (told.header().has_sizes == 0) continue;
+    for (int64_t of = 0; of < blocks.size(0); ++of) {
+      const BlockHeader& brought = Block(blocks, of).header();
+      const int64_t size = brought.shape[brought.dim];
+      TORCH_CHECK_VALUE(told.sizes()[of] == size, name_of(static_cast<Collective>(brought.collective)),
+                        ": ranks disagree on sizes", of_tensor(brought, index), ": rank ", rank, " expects ",
+                        told.sizes()[of], " of rank ", of, ", which has ", size);
+    }
+  }
+}
+
 // Of all_to_all_v: what rank `to` expects of rank `from` is what `from` sends it.
 void compare_sent_with_expected(const at::Tensor& blocks, int64_t index) {
   for (int64_t to = 0; to < blocks.size(0); ++to) {
@@ -147,10 +162,11 @@ bool is_same_call(const BlockHeader& a, const BlockHeader& b) {
 }
 
 std::string call_text(const BlockHeader& header) {
-  const std::string of_list = header.list_length > 0 ? " of a list" : "";
-  if (header.backward_of == 0) return name_of(static_cast<Collective>(header.collective)) + of_list;
-  return c10::str("backward of ", name_of(static_cast<Collective>(header.backward_of - 1)), of_list,
-                  " (call ", header.forward_number, ")");
+  if (header.backward_of == 0)
+    return c10::str(name_of(static_cast<Collective>(header.collective)),
+                    header.list_length > 0 ? " of a list" : "");
+  return c10::str("backward of ", name_of(static_cast<Collective>(header.backward_of - 1)), " (call ",
+                  header.forward_number, ")");
 }
 
 void check_collectives(const at::Tensor& blocks) {
@@ -162,7 +178,7 @@ void check_collectives(const at::Tensor& blocks) {
   }
 }
 
-// A gradient of one tensor, whose shape its forward has settled: nothing more is to be compared.
+// A gradient, whose shape its forward has settled: nothing more is to be compared.
 bool is_bare_gradient(const BlockHeader& header) { return header.backward_of != 0 && header.has_tensor == 0; }
 
 std::string text_in(const Block& block) {
@@ -296,6 +312,8 @@ void compare(const at::Tensor& blocks, int64_t index) {
   if (brings_alike(collective)) {
     for (int64_t rank = 1; rank < blocks.size(0); ++rank) compare_with_first(blocks, rank, index);
   }
+  if (collective == Collective::all_gather_v || collective == Collective::gather_v)
+    compare_given_with_brought(blocks, index);
   if (collective == Collective::all_to_all_v) compare_sent_with_expected(blocks, index);
 }
 

@@ -25,13 +25,12 @@ constexpr uint64_t kMoves = shm::mark_of("moves");
 constexpr uint64_t kGradient = shm::mark_of("gradient");
 
 std::string described(const Call& call) {
-  const bool is_list = call.list_length != 0;
-  const std::string of_list = is_list ? " of a list" : "";
   if (call.backward_of)
-    return c10::str("backward of ", name_of(call.backward_of->collective), of_list, " (call ",
+    return c10::str("backward of ", name_of(call.backward_of->collective), " (call ",
                     call.backward_of->number, ")");
-  const bool has_shape = call.x.defined() && !is_list;
-  return c10::str(name_of(call.collective), of_list, has_shape ? c10::str(" of shape ", call.x.sizes()) : "");
+  const bool is_list = call.list_length != 0;
+  const std::string shape = call.x.defined() ? c10::str(" of shape ", call.x.sizes()) : "";
+  return c10::str(name_of(call.collective), is_list ? " of a list" : shape);
 }
 
 // SHARDWAY_CHECK, in any of the words for yes and no.

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <numeric>
+#include <optional>
 
 #include "ops/call/agreed_sizes.h"
 #include "ops/call/arguments.h"
@@ -58,10 +59,12 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
   return sizes;
 }
 
-// All rows that move, where every rank knows them.
-int64_t rows_of_all(const Agreement& agreement, const Group& group) {
+// All rows that move; nothing where they cannot be counted.
+std::optional<int64_t> rows_of_all(const Agreement& agreement, const Group& group) {
   int64_t rows = 0;
-  for (int64_t from = 0; from < group.size(); ++from) rows += agreement.size_along_dim(from);
+  for (int64_t from = 0; from < group.size(); ++from) {
+    if (__builtin_add_overflow(rows, agreement.size_along_dim(from), &rows)) return std::nullopt;
+  }
   return rows;
 }
 
@@ -87,8 +90,8 @@ Launch launch_of(const Call& call, const AllToAllOptions& options, Settled& sett
              .known = std::move(settled.known),
              .progress = progress,
              .sizes = sizes.recv};
-  if (settled.agreement)
-    run.whole_elements = whole_elements(shape, call.dim, rows_of_all(*settled.agreement, group));
+  const auto rows = settled.agreement ? rows_of_all(*settled.agreement, group) : std::nullopt;
+  if (rows) run.whole_elements = whole_elements(shape, call.dim, *rows);
   if (run.differentiable) run.backward = transposed(run.forward);
   return run;
 }

@@ -67,14 +67,17 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
 
 Async<RaggedList> start_gather_v(const std::vector<at::Tensor>& xs, const GatherListOptions& options,
                                  Progress progress) {
+  Call rootless{.collective = Collective::gather_v, .list_length = 1};
+  rootless.problem = problem_in([&] { checked_root("dst", options.dst, options.group_dst, options.group); });
   const auto read = [&](size_t i) { return read_call(xs[i], options_of(options, i)); };
   const auto decide = [&](size_t i, const Call& call, Settled& settled) {
     return launch_of(call, options_of(options, i), settled, progress);
   };
   const std::vector<Entries> entries = {
       {.name = "sizes", .count = options.sizes ? options.sizes->size() : xs.size()}};
-  return start_list(read_list(Collective::gather_v, xs, read, entries), options.group,
-                    options.sizes.has_value(), decide);
+  const bool has_root = rootless.problem.empty();
+  return start_list(has_root ? read_list(Collective::gather_v, xs, read, entries) : std::vector{rootless},
+                    options.group, options.sizes.has_value(), decide);
 }
 
 Async<Ragged> gather_v_async(const at::Tensor& x, const GatherOptions& options) {

@@ -63,7 +63,9 @@ variable_list moved_back(const variable_list& grads, const Adjoints& adjoints) {
   variable_list landed;
   for (size_t i = 0; i < grads.size(); ++i) {
     const at::Tensor& held = walkers[i].held();
-    landed.push_back(adjoints[i]->divisor == 1 ? held : held / adjoints[i]->divisor);
+    const bool is_unmoved = held.is_same(grads[i]);  // it must not get a gradient of its own
+    const at::Tensor own = is_unmoved ? held.detach() : held;
+    landed.push_back(adjoints[i]->divisor == 1 ? own : own / adjoints[i]->divisor);
   }
   return landed;
 }

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
@@ -66,14 +67,17 @@ CallHash hash_of(const MeshTensors& tensors, const Layouts& to, const Requests& 
   return hash;
 }
 
-// Which tensors require grad on this rank, a byte each.
-at::Tensor gradient_flags(const MeshTensors& tensors) {
+// What this rank says of every tensor, a byte each: whether it requires grad, and on which device its part
+// is, if it has one.
+at::Tensor flags_of(const MeshTensors& tensors) {
   at::Tensor flags = at::zeros({static_cast<int64_t>(tensors.size())}, at::kByte);
-  if (!at::GradMode::is_enabled()) return flags;
   auto* data = flags.mutable_data_ptr<uint8_t>();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& local = tensors[i].local();
-    data[i] = local.defined() && local.requires_grad() ? 1 : 0;
+    if (!local.defined()) continue;
+    const bool requires_grad = at::GradMode::is_enabled() && local.requires_grad();
+    const auto device = static_cast<uint8_t>(local.device().type());
+    data[i] = static_cast<uint8_t>((device + 1) << 1 | (requires_grad ? 1 : 0));
   }
   return flags;
 }
@@ -98,20 +102,28 @@ KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const 
   return at::cat(pieces, 1).unbind();
 }
 
-// Those that require grad on any rank.
-std::vector<bool> wants_gradient(const KnownInputs& flags) {
-  std::vector<bool> wanted(static_cast<size_t>(flags[0].numel()), false);
+// Of one tensor, by what all ranks said of it.
+struct ListedFacts {
+  bool wants_gradient = false;
+  std::optional<c10::DeviceType> device = std::nullopt;
+};
+
+// Throws c10::ValueError, the same on every rank, where two have a tensor on different devices.
+std::vector<ListedFacts> facts_in(const KnownInputs& flags) {
+  std::vector<ListedFacts> facts(static_cast<size_t>(flags[0].numel()));
   for (const at::Tensor& said : flags) {
     const auto* data = said.const_data_ptr<uint8_t>();
-    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = wanted[i] || data[i] != 0;
+    for (size_t i = 0; i < facts.size(); ++i) {
+      if (data[i] == 0) continue;
+      const auto device = static_cast<c10::DeviceType>((data[i] >> 1) - 1);
+      TORCH_CHECK_VALUE(
+          facts[i].device.value_or(device) == device, "redistribute: ranks disagree on device of tensor ", i,
+          ": ", c10::DeviceTypeName(*facts[i].device, true), " and ", c10::DeviceTypeName(device, true));
+      facts[i].device = device;
+      facts[i].wants_gradient = facts[i].wants_gradient || (data[i] & 1) != 0;
+    }
   }
-  return wanted;
-}
-
-// Of the tensor that this rank has none of, the device is that of the first.
-c10::DeviceType device_of(const MeshTensors& tensors) {
-  const at::Tensor& local = tensors[0].local();
-  return local.defined() ? local.device().type() : c10::DeviceType::CPU;
+  return facts;
 }
 
 std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::Tensor>& inputs,
@@ -129,11 +141,12 @@ std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::T
 }
 
 // Of the tensors whose gradient is wanted; null for the others.
-Adjoints adjoints_of(const MeshTensors& tensors, const Requests& requests, const std::vector<bool>& wanted,
-                     const RedistributeOptions& options, uint64_t number) {
+Adjoints adjoints_of(const MeshTensors& tensors, const Requests& requests,
+                     const std::vector<ListedFacts>& facts, const RedistributeOptions& options,
+                     uint64_t number) {
   Adjoints adjoints(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (wanted[i] && !requests[i]->keeps_layout)
+    if (facts[i].wants_gradient && !requests[i]->keeps_layout)
       adjoints[i] = adjoint_of(tensors[i], *requests[i], options, number);
   }
   return adjoints;
@@ -159,12 +172,14 @@ void add_gradients(const Adjoints& adjoints, const std::vector<at::Tensor>& inpu
   }
 }
 
-MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const std::vector<bool>& wanted,
+MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const std::vector<ListedFacts>& facts,
                   const RedistributeOptions& options, uint64_t number) {
-  const Adjoints adjoints = adjoints_of(tensors, requests, wanted, options, number);
+  const Adjoints adjoints = adjoints_of(tensors, requests, facts, options, number);
   std::vector<at::Tensor> inputs;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    inputs.push_back(input_of(tensors[i], *requests[i]->way, device_of(tensors)));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const c10::DeviceType device = facts[i].device.value_or(c10::DeviceType::CPU);
+    inputs.push_back(input_of(tensors[i], *requests[i]->way, device));
+  }
   std::vector<at::Tensor> outs = named("redistribute", [&] {
     return walked(requests, inputs, tensors[0].group(), moves_of("redistribute", number));
   });
@@ -201,18 +216,17 @@ MeshTensors run(const MeshTensors& tensors, const Layouts& to, const Redistribut
   }
   Call call{.collective = Collective::redistribute, .problem = problem};
   if (problem.empty()) {
-    call.x = gradient_flags(tensors);
+    call.x = flags_of(tensors);
     call.wanted = Wanted::whole;
     call.hash = hash_of(tensors, to, requests);
   }
   if (skips_exchange(tensors, group)) {
     if (!problem.empty()) raise("redistribute", problem, tensors[0].rank());
-    return moved(tensors, requests, wants_gradient({call.x}), options, /*number=*/0);
+    return moved(tensors, requests, facts_in({call.x}), options, /*number=*/0);
   }
   call.words = [&] { return words_of(tensors, to, requests); };
   const Agreement agreement = agree(call, group);
-  return moved(tensors, requests, wants_gradient(all_flags(call.x, agreement, group)), options,
-               agreement.number());
+  return moved(tensors, requests, facts_in(all_flags(call.x, agreement, group)), options, agreement.number());
 }
 
 }  // namespace

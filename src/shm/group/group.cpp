@@ -180,6 +180,11 @@ void SharedGroup::run(const PartList& parts, const Subject& subject) {
   }
   if (static_cast<int64_t>(parts.size()) > kMostParts)
     throw std::invalid_argument("a list of " + std::to_string(parts.size()) + " parts is too long");
+  const auto lists = [](const Part* part) { return part->lists_offsets; };
+  const auto listed = std::find_if(parts.begin(), parts.end(), lists);
+  if (listed != parts.end() && (static_cast<int64_t>((*listed)->pushes.size()) > kMaxListed ||
+                                std::any_of(listed + 1, parts.end(), lists)))
+    throw std::invalid_argument("a list has more offsets than its header can list");
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
     const Few<Path> paths = publish(desk_, number, parts);

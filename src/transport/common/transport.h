@@ -138,7 +138,7 @@ class Transport {
                                           const KnownInputs& known, const Subject& subject) = 0;
 
   // Starts the moves of several routes, which every rank brings in the same order; they live until the
-  // transfer is over. At once where the ranks share memory, else each by itself.
+  // transfer is over. At once where the ranks share memory; else each by itself, small ones packed.
   virtual std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject);
 };
 

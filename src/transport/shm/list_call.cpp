@@ -118,6 +118,7 @@ ListCall::ListCall(const std::vector<RouteCall>& calls, const Transport& transpo
     add_bytes(call.route->pushes, call, bytes_.send);
     add_bytes(call.route->pulls, call, bytes_.recv);
   }
+  if (!packed_[0].x.is_cpu()) stream_.emplace(packed_[0].x);
   const auto options = packed_[0].x.options().dtype(at::kByte);
   sent_ = warm_empty({total(bytes_.send)}, options);
   received_ = warm_empty({total(bytes_.recv)}, options);
@@ -136,6 +137,7 @@ void ListCall::land() const {
       places.push_back(place);
       if (pull.peer != call.route->rank) place += bytes_of_move(pull, call.x);
     }
+    if (stream_) stream_->lend({call.x, call.out});
     (call.x.is_cpu() ? land_on_cpu : land_on_device)(call, received_, places);
   }
 }

@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "shardway/route.h"
+#include "transport/common/starting_stream.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
@@ -33,6 +35,7 @@ class ListCall {
   at::Tensor sent_;
   at::Tensor received_;
   Route exchange_;
+  std::optional<StartingStream> stream_;  // of packed tensors on a device
 };
 
 // Starts each of its routes by itself.
