@@ -217,17 +217,22 @@ class UnderWay {
   Async<at::Tensor> result() {
     if (launch_.progress == Progress::by_itself) comms_.reset();  // its handle may be waited for anywhere
     if (launch_.out && !out_.is_inference()) out_.unsafeGetTensorImpl()->bump_version();
-    auto saved = c10::make_intrusive<SavedRoutes>(forward_of(launch_), group_);
-    saved->routes.push_back({std::move(launch_.backward), launch_.whole_elements});
+    c10::intrusive_ptr<SavedRoutes> saved;
+    if (launch_.differentiable) {
+      saved = c10::make_intrusive<SavedRoutes>(forward_of(launch_), group_);
+      saved->routes.push_back({std::move(launch_.backward), launch_.whole_elements});
+    } else if (!transfer_) {
+      return Async<at::Tensor>([out = out_] { return out; });
+    }
     return Async<at::Tensor>([x = launch_.x, out = out_, transfer = transfer_, saved, comms = comms_,
-                              differentiable = launch_.differentiable]() mutable {
+                              group = group_, name = name_of(launch_.collective)]() mutable {
       if (transfer) {
         const at::AutoDispatchBelowADInplaceOrView guard;
-        numbered(saved->group, [&] { named(saved->name(), [&] { transfer->finish(); }); });
+        numbered(group, [&] { named(name, [&] { transfer->finish(); }); });
       }
       comms.reset();
       // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
-      return differentiable ? with_gradients({x}, {out.detach()}, saved)[0] : out;
+      return saved ? with_gradients({x}, {out.detach()}, saved)[0] : out;
     });
   }
 

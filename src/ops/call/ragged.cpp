@@ -87,15 +87,11 @@ int64_t agreed_total(const Call& call, const Sizes& sizes) {
   return total;
 }
 
-namespace {
-
 Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes) {
   return Async<Ragged>([result = std::move(result), sizes = std::move(sizes)] {
     return Ragged{.tensor = result.wait(), .sizes = sizes};
   });
 }
-
-}  // namespace
 
 Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tensor>& out,
                                   const Group& group) {
@@ -103,20 +99,10 @@ Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tens
   return as_ragged(std::move(passed), {call.x.size(call.dim)});
 }
 
-Async<Ragged> run_ragged(const Call& call, const Group& group, bool sizes_known,
-                         const std::function<Launch(Settled&)>& decide) {
-  Sizes sizes;
-  auto result = run_call(call, group, sizes_known, [&](Settled& settled) {
-    Launch launch = decide(settled);
-    sizes = launch.sizes;
-    return launch;
-  });
-  return as_ragged(std::move(result), std::move(sizes));
-}
-
-int64_t whole_elements(std::vector<int64_t> shape, int64_t dim, int64_t rows) {
-  shape[static_cast<size_t>(dim)] = rows;
-  return Box::whole(shape).volume();
+int64_t whole_elements(const at::Tensor& x, int64_t dim, int64_t rows) {
+  int64_t elements = rows;
+  for (int64_t d = 0; d < x.dim(); ++d) elements *= d == dim ? 1 : x.size(d);
+  return elements;
 }
 
 Sizes gather_sizes(const at::Tensor& x, const GatherSizesOptions& options) {

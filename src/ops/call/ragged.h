@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
@@ -46,11 +47,21 @@ Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tens
 // when no tensor can have it.
 int64_t agreed_total(const Call& call, const Sizes& sizes);
 
-// Elements of a tensor of this shape, but with so many rows along dim.
-int64_t whole_elements(std::vector<int64_t> shape, int64_t dim, int64_t rows);
+// Elements of a tensor like x, but with so many rows along dim.
+int64_t whole_elements(const at::Tensor& x, int64_t dim, int64_t rows);
+
+Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes);
 
 // As run_call, with the launch's sizes.
-Async<Ragged> run_ragged(const Call& call, const Group& group, bool sizes_known,
-                         const std::function<Launch(Settled&)>& decide);
+template <class Decide>
+Async<Ragged> run_ragged(const Call& call, const Group& group, bool sizes_known, Decide&& decide) {
+  Sizes sizes;
+  auto result = run_call(call, group, sizes_known, [&](Settled& settled) {
+    Launch launch = decide(settled);
+    sizes = std::move(launch.sizes);
+    return launch;
+  });
+  return as_ragged(std::move(result), std::move(sizes));
+}
 
 }  // namespace shardway

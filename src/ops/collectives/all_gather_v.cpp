@@ -28,7 +28,7 @@ Call read_call(const at::Tensor& x, const AllGatherOptions& options) {
 
 Launch launch_of(const Call& call, const AllGatherOptions& options, Settled& settled, Progress progress) {
   const Group& group = options.group;
-  const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
+  Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
   const int64_t total = agreed_total(call, sizes);
   check_out_sizes(call, settled, group, [&](int64_t) { return total; });
   const Split split{.shape = call.x.sizes().vec(), .dim = call.dim, .sizes = sizes};
@@ -40,8 +40,8 @@ Launch launch_of(const Call& call, const AllGatherOptions& options, Settled& set
              .out = options.out,
              .known = std::move(settled.known),
              .progress = progress,
-             .sizes = sizes,
-             .whole_elements = whole_elements(call.x.sizes().vec(), call.dim, total)};
+             .sizes = std::move(sizes),
+             .whole_elements = whole_elements(call.x, call.dim, total)};
   if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
   if (options.grad == Grad::local) run.differentiable = call.requires_grad();
   return run;

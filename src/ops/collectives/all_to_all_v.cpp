@@ -80,18 +80,17 @@ Launch launch_of(const Call& call, const AllToAllOptions& options, Settled& sett
       received += settled.agreement->send_sizes(from)[static_cast<size_t>(rank)];
     return received;
   });
-  const std::vector<int64_t> shape = call.x.sizes().vec();
   Launch run{.x = call.x,
              .collective = Collective::all_to_all_v,
              .number = settled.number(),
-             .forward = all_to_all_route(shape, call.dim, sizes, group.rank()),
+             .forward = all_to_all_route(call.x.sizes().vec(), call.dim, sizes, group.rank()),
              .differentiable = settled.differentiable,
              .out = options.out,
              .known = std::move(settled.known),
              .progress = progress,
-             .sizes = sizes.recv};
+             .sizes = std::move(sizes.recv)};
   const auto rows = settled.agreement ? rows_of_all(*settled.agreement, group) : std::nullopt;
-  if (rows) run.whole_elements = whole_elements(shape, call.dim, *rows);
+  if (rows) run.whole_elements = whole_elements(call.x, call.dim, *rows);
   if (run.differentiable) run.backward = transposed(run.forward);
   return run;
 }

@@ -28,7 +28,7 @@ Call read_call(const at::Tensor& x, const GatherOptions& options) {
 
 Launch launch_of(const Call& call, const GatherOptions& options, Settled& settled, Progress progress) {
   const Group& group = options.group;
-  const Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
+  Sizes sizes = options.sizes ? *options.sizes : settled.sizes_along_dim(group);
   const int64_t total = agreed_total(call, sizes);
   const Split split{.shape = call.x.sizes().vec(), .dim = call.dim, .sizes = sizes};
   Launch run{.x = call.x,
@@ -38,8 +38,8 @@ Launch launch_of(const Call& call, const GatherOptions& options, Settled& settle
              .differentiable = settled.differentiable,
              .known = std::move(settled.known),
              .progress = progress,
-             .sizes = sizes,
-             .whole_elements = whole_elements(call.x.sizes().vec(), call.dim, total)};
+             .sizes = std::move(sizes),
+             .whole_elements = whole_elements(call.x, call.dim, total)};
   if (run.differentiable) run.backward = transposed(run.forward);
   return run;
 }
