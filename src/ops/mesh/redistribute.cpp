@@ -139,8 +139,9 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   if (problem.empty()) call = call_of(tensor, *to, request);
   call.words = [&] { return words_of(tensor.layout(), *to, request, *tensor.place()); };
   Redistribution moves(tensor, request, options);
-  if (named("redistribute", [&] { return group.transport().moves_in_meeting(tensor.local()); })) {
-    if (problem.empty()) call.leg = moves.prepare();
+  const bool has_legs = problem.empty() && communicates(*request.way);
+  if (has_legs && named("redistribute", [&] { return group.transport().moves_in_meeting(tensor.local()); })) {
+    call.leg = moves.prepare();
     agree_and_move(call, group, [&](const Agreement& agreement) { return moves.agree(known_by(agreement)); });
   } else {
     moves.agree(settle(call, request, tensor));
