@@ -59,13 +59,13 @@ void Collectives::check_root(int64_t root) const {
 }
 
 void Collectives::barrier() {
-  table_.run(group_, CallKind::barrier, [] { return Prepared{}; });
+  table_.run(group_, Collective::dist_barrier, [] { return Prepared{}; });
 }
 
 void Collectives::broadcast(const at::Tensor& t, int64_t root) {
   at::Tensor x;
   std::optional<Output> to;
-  table_.run(group_, CallKind::broadcast, [&] {
+  table_.run(group_, Collective::dist_broadcast, [&] {
     check_root(root);
     check_tensor(t);
     const Counts count{.each = t.numel()};
@@ -87,7 +87,7 @@ void Collectives::broadcast(const at::Tensor& t, int64_t root) {
 void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
   at::Tensor x;
   std::optional<Outputs> to;
-  table_.run(group_, CallKind::all_gather, [&] {
+  table_.run(group_, Collective::dist_all_gather, [&] {
     check_tensor(input);
     check_list(outputs, size(), input.scalar_type());
     x = packed(input);
@@ -105,7 +105,7 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
   at::Tensor x;
   std::optional<Output> to;
   const Counts count{.each = input.defined() ? input.numel() : 0};
-  table_.run(group_, CallKind::all_gather, [&] {
+  table_.run(group_, Collective::dist_all_gather, [&] {
     check_tensor(input);
     check_tensor(output);
     check_dtypes(input, output);
@@ -125,7 +125,7 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
 void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int64_t root) {
   at::Tensor x;
   std::optional<Outputs> to;
-  table_.run(group_, CallKind::gather, [&] {
+  table_.run(group_, Collective::dist_gather, [&] {
     check_root(root);
     check_tensor(input);
     x = packed(input);
@@ -150,7 +150,7 @@ void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int64_
 void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int64_t root) {
   at::Tensor x;
   std::optional<Output> to;
-  table_.run(group_, CallKind::scatter, [&] {
+  table_.run(group_, Collective::dist_scatter, [&] {
     check_root(root);
     check_tensor(output);
     to.emplace(output);
@@ -175,7 +175,7 @@ void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int64
 void Collectives::all_to_all(const Tensors& outputs, const Tensors& inputs) {
   at::Tensor x;
   std::optional<Outputs> to;
-  table_.run(group_, CallKind::all_to_all, [&] {
+  table_.run(group_, Collective::dist_all_to_all, [&] {
     TORCH_CHECK_VALUE(!inputs.empty(), "the list of inputs is empty");
     check_tensor(inputs.front());
     check_list(inputs, size(), inputs.front().scalar_type());
@@ -196,7 +196,7 @@ void Collectives::all_to_all_single(const at::Tensor& output, const at::Tensor& 
                                     const std::vector<int64_t>& input_splits) {
   at::Tensor x;
   std::optional<Output> to;
-  table_.run(group_, CallKind::all_to_all, [&] {
+  table_.run(group_, Collective::dist_all_to_all, [&] {
     check_tensor(input);
     check_tensor(output);
     check_dtypes(input, output);

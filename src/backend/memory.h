@@ -8,9 +8,15 @@
 #include <span>
 #include <vector>
 
-#include "backend/note.h"
-
 namespace shardway::backend {
+
+// Elements from or to each rank.
+struct Counts {
+  int64_t each = 0;
+  std::vector<int64_t> by_rank = {};  // empty: `each` for all
+
+  int64_t of(int64_t rank) const { return by_rank.empty() ? each : by_rank[static_cast<size_t>(rank)]; }
+};
 
 // Throws c10::ValueError for what cannot be moved.
 void check_tensor(const at::Tensor& t);

@@ -32,10 +32,12 @@ shm::Reduction reduction_of(ReduceOp::RedOpType op) {
   }
 }
 
-const char* name_of(ReduceOp::RedOpType op) {
-  constexpr std::array kNames = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
-  TORCH_CHECK_VALUE(op < kNames.size(), "there is no such reduce op");
-  return kNames.at(op);
+// In the order of c10d's, the number that ranks tell one another.
+uint8_t number_of(ReduceOp::RedOpType op) {
+  constexpr std::array<uint8_t, 9> kNumbers = {0, 1, 4, 2, 3, 5, 6, 7, 8};
+  static_assert(kNumbers.size() == wire::kOpNames.size());
+  TORCH_CHECK_VALUE(op < kNumbers.size(), "there is no such reduce op");
+  return kNumbers.at(op);
 }
 
 double factor_of(const ReduceOp& op) {
@@ -49,7 +51,7 @@ Counts everywhere(const at::Tensor& t) { return {.each = t.numel()}; }
 
 // What a rank brings to a reduce-scatter: a part per rank, one behind the other.
 struct Brought {
-  decltype(Terms::sends) counts;
+  Counts counts;
   at::Tensor x;
 };
 
@@ -59,7 +61,7 @@ void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& ou
                      Bring&& bring) {
   at::Tensor x;
   std::optional<Output> to;
-  table.run(group, CallKind::reduce_scatter, [&] {
+  table.run(group, Collective::dist_reduce_scatter, [&] {
     check_tensor(output);
     Brought brought = bring();
     x = brought.x;
@@ -78,8 +80,8 @@ void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& ou
 }  // namespace
 
 shm::Combine combine_of(const ReduceOp& op, at::ScalarType dtype, int64_t size, Terms& terms) {
-  const char* name = name_of(op.op_);
-  terms.op = op.op_;
+  terms.op = number_of(op.op_);
+  const char* name = wire::kOpNames.at(terms.op);
   shm::Combine how{.element = element_of(dtype), .op = reduction_of(op.op_)};
   const auto dtype_name = c10::getDtypeNames(dtype).first;
   const bool is_exact = !at::isFloatingType(dtype) && !at::isComplexType(dtype);
@@ -94,7 +96,7 @@ shm::Combine combine_of(const ReduceOp& op, at::ScalarType dtype, int64_t size, 
 
 void Collectives::all_reduce(const at::Tensor& t, const ReduceOp& op) {
   at::Tensor x;
-  table_.run(group_, CallKind::all_reduce, [&] {
+  table_.run(group_, Collective::dist_all_reduce, [&] {
     check_tensor(t);
     Terms terms{.dtype = t.scalar_type(), .sends = everywhere(t), .takes = everywhere(t)};
     const shm::Combine how = combine_of(op, t.scalar_type(), size(), terms);
@@ -128,7 +130,7 @@ void Collectives::all_reduce_together(const Tensors& list, const ReduceOp& op) {
 
 void Collectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) {
   at::Tensor x;
-  table_.run(group_, CallKind::reduce, [&] {
+  table_.run(group_, Collective::dist_reduce, [&] {
     check_root(root);
     check_tensor(t);
     Terms terms{.dtype = t.scalar_type(), .root = root, .sends = everywhere(t), .takes = everywhere(t)};

@@ -3,44 +3,20 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <span>
 #include <string>
 
 #include "shm/calls/header.h"
+#include "transport/common/torch_kinds.h"
 #include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
 namespace {
 
-constexpr int64_t kRowBytes = shm::kNoteBytes;
-constexpr uint64_t kNotes = shm::mark_of("torch.distributed");
+constexpr uint64_t kTerms = shm::mark_of("torch.distributed");
 
-bool has_root(CallKind call) {
-  return call == CallKind::broadcast || call == CallKind::reduce || call == CallKind::gather ||
-         call == CallKind::scatter;
-}
-
-// All ranks have a tensor of one size.
-bool is_of_one_size(CallKind call) {
-  return call == CallKind::all_reduce || call == CallKind::broadcast || call == CallKind::reduce;
-}
-
-const char* name_of_op(uint8_t op) {
-  constexpr std::array kNames = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
-  return op < kNames.size() ? kNames[op] : "none";
-}
-
-std::string dtype_name(uint8_t dtype) {
-  if (dtype >= static_cast<uint8_t>(at::ScalarType::NumOptions)) return "an unknown one";
-  return std::string(c10::getDtypeNames(static_cast<at::ScalarType>(dtype)).first);
-}
-
-template <class A, class B>
-[[noreturn]] void disagree(CallKind call, const char* what, const A& first, const B& other, int64_t rank) {
-  TORCH_CHECK_VALUE(false, name_of(call), ": ranks disagree on ", what, ": ", first, " on rank 0, ", other,
-                    " on rank ", rank);
-}
+int64_t row_bytes(int64_t ranks) { return wire::longest_line(ranks) + wire::kProblemBytes; }
 
 void move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
           const shm::Talk& talk) {
@@ -55,82 +31,73 @@ void move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject&
 
 }  // namespace
 
-const std::byte* Heard::words(int64_t rank, int64_t bytes) const {
-  const auto there = static_cast<int64_t>(note(rank).input.size());
-  if (bytes != there)
-    throw shm::BadHeader("rank " + std::to_string(rank) + " tells " + std::to_string(there) +
-                         " bytes, where " + std::to_string(bytes) + " are expected");
-  return note(rank).input.data();
-}
-
-void Heard::check(CallKind call) const {
-  for (int64_t rank = 0; rank < size(); ++rank) {
-    TORCH_CHECK_VALUE(note(rank).problem.empty(), name_of(note(rank).call), ": ", note(rank).problem,
-                      " (rank ", rank, ")");
-  }
-  for (int64_t rank = 1; rank < size(); ++rank) check_terms(call, rank);
-  check_counts(call);
-}
-
-void Heard::check_terms(CallKind call, int64_t rank) const {
-  const Note& first = note(0);
-  const Note& other = note(rank);
-  if (other.call != first.call) disagree(call, "the call", name_of(first.call), name_of(other.call), rank);
-  if (other.dtype != first.dtype)
-    disagree(call, "dtype", dtype_name(first.dtype), dtype_name(other.dtype), rank);
-  if (other.op != first.op) disagree(call, "op", name_of_op(first.op), name_of_op(other.op), rank);
-  if (other.factor != first.factor) disagree(call, "the factor", first.factor, other.factor, rank);
-  if (other.root != first.root) disagree(call, "the root", first.root, other.root, rank);
-}
-
-bool Heard::are_counts_alike() const {
-  const int64_t first = note(0).sends.each;
-  return std::all_of(notes_.begin(), notes_.end(), [first](const Note& note) {
-    const bool is_listed = !note.sends.by_rank.empty() || !note.takes.by_rank.empty();
-    return !is_listed && note.sends.each == first && note.takes.each == first;
-  });
-}
-
-void Heard::check_counts(CallKind call) const {
-  if (are_counts_alike()) return;
-  if (is_of_one_size(call)) {
-    for (int64_t rank = 1; rank < size(); ++rank) {
-      if (sends(rank, 0) != sends(0, 0))
-        disagree(call, "the number of elements", sends(0, 0), sends(rank, 0), rank);
-    }
-    return;
-  }
-  const int64_t root = note(0).root;
-  for (int64_t from = 0; from < size(); ++from) {
-    for (int64_t to = 0; to < size(); ++to) {
-      if (!has_root(call) || (call == CallKind::gather ? to : from) == root) check_pair(call, from, to);
-    }
-  }
-}
-
-void Heard::check_pair(CallKind call, int64_t from, int64_t to) const {
-  TORCH_CHECK_VALUE(sends(from, to) == takes(to, from), name_of(call), ": rank ", from, " sends ",
-                    sends(from, to), " elements to rank ", to, ", which expects ", takes(to, from));
-}
-
 Table::Table(int64_t size)
     : size_(size),
-      note_(static_cast<size_t>(shm::kNoteBytes)),
-      rows_(static_cast<size_t>(size * kRowBytes)),
-      lengths_(static_cast<size_t>(size)),
-      notes_(static_cast<size_t>(size)) {}
+      mine_(static_cast<size_t>(row_bytes(size))),
+      rows_(static_cast<size_t>(size * row_bytes(size))),
+      lengths_(static_cast<size_t>(size)) {}
 
-void Table::read(int64_t rank) {
-  const std::span row(rows_.data() + rank * kRowBytes,
-                      static_cast<size_t>(lengths_[static_cast<size_t>(rank)]));
-  try {
-    if (!read_note(row, size_, notes_[static_cast<size_t>(rank)])) throw BadNote("it is none");
-  } catch (const BadNote& error) {
-    throw shm::BadHeader("rank " + std::to_string(rank) + " sends a note that cannot be: " + error.what());
-  }
+int64_t Table::write(Collective call, const Terms& terms) {
+  wire::Draft draft;
+  wire::BlockHeader& header = draft.header;
+  header.collective = static_cast<uint8_t>(call);
+  header.has_tensor = terms.dtype != at::ScalarType::Undefined;
+  if (header.has_tensor) header.dtype = static_cast<int8_t>(terms.dtype);
+  header.op = terms.op;
+  header.factor = terms.factor;
+  header.root = static_cast<int32_t>(terms.root);
+  header.dim = static_cast<int32_t>(terms.sparse_dims);
+  header.in_size = terms.sends.each;
+  header.out_size = terms.takes.each;
+  draft.shape = terms.shape;
+  draft.sizes = terms.sends.by_rank;
+  draft.recv_sizes = terms.takes.by_rank;
+  wire::write(draft, size_, mine_.data());
+  return wire::line_bytes(wire::header_of(draft), size_);
 }
 
-Heard Table::run(shm::SharedGroup& group, CallKind call, const std::function<Prepared()>& prepare) {
+int64_t Table::write_problem(Collective call, const std::string& problem) {
+  wire::Draft draft;
+  const int64_t bytes = std::min(static_cast<int64_t>(problem.size()), wire::kProblemBytes);
+  draft.header.collective = static_cast<uint8_t>(call);
+  draft.header.has_problem = 1;
+  draft.header.slot_bytes = static_cast<int32_t>(bytes);
+  uint8_t* slot = wire::write(draft, size_, mine_.data()).slot();
+  std::memcpy(slot, problem.data(), static_cast<size_t>(bytes));
+  return slot - mine_.data() + bytes;
+}
+
+// Where all sizes are alike, ranks that say the same agree.
+bool Table::says_what_all_say(int64_t bytes) const {
+  wire::BlockHeader header;
+  std::memcpy(&header, mine_.data(), sizeof(header));
+  if (header.has_problem || header.has_sizes || header.has_recv_sizes || header.in_size != header.out_size)
+    return false;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    const bool is_same =
+        lengths_[static_cast<size_t>(rank)] == bytes &&
+        std::memcmp(rows_.data() + rank * row_bytes(size_), mine_.data(), static_cast<size_t>(bytes)) == 0;
+    if (!is_same) return false;
+  }
+  return true;
+}
+
+bool Table::agree(int64_t bytes) {
+  if (says_what_all_say(bytes)) return true;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    const char* why =
+        wire::why_no_block(rows_.data() + rank * row_bytes(size_), lengths_[static_cast<size_t>(rank)], size_,
+                           wire::Slot::tensor, kinds_of_torch());
+    if (why != nullptr) throw shm::BadHeader("rank " + std::to_string(rank) + " sent no header: " + why);
+  }
+  const wire::BlockRows blocks(rows_.data(), row_bytes(size_), size_);
+  const std::string disagreement = wire::disagreement(blocks, kinds_of_torch());
+  TORCH_CHECK_VALUE(disagreement.empty(), disagreement);
+  return true;
+}
+
+wire::BlockRows Table::run(shm::SharedGroup& group, Collective call,
+                           const std::function<Prepared()>& prepare) {
   Prepared prepared;
   std::string problem;
   try {
@@ -140,35 +107,18 @@ Heard Table::run(shm::SharedGroup& group, CallKind call, const std::function<Pre
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  const Terms& terms = prepared.terms;
-  const int64_t bytes = write_note({.call = call,
-                                    .dtype = static_cast<uint8_t>(terms.dtype),
-                                    .op = terms.op,
-                                    .root = static_cast<int32_t>(terms.root),
-                                    .factor = terms.factor,
-                                    .sends = terms.sends,
-                                    .takes = terms.takes,
-                                    .problem = problem,
-                                    .has_input = !terms.words.empty(),
-                                    .input = terms.words},
-                                   note_);
-  const shm::Subject subject{.mark = kNotes,
+  const int64_t bytes = problem.empty() ? write(call, prepared.terms) : write_problem(call, problem);
+  const shm::Subject subject{.mark = kTerms,
                              .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
-  const Heard heard(notes_);
   KeptRefusal refusal;
-  const auto agree = [&] {
-    for (int64_t rank = 0; rank < size_; ++rank) read(rank);
-    heard.check(call);
-    return true;
-  };
   move(group, prepared, subject,
-       {.note = {note_.data(), static_cast<size_t>(bytes)},
-        .rows = rows_.data(),
-        .row_bytes = kRowBytes,
+       {.note = std::as_bytes(std::span(mine_.data(), static_cast<size_t>(bytes))),
+        .rows = reinterpret_cast<std::byte*>(rows_.data()),
+        .row_bytes = row_bytes(size_),
         .lengths = lengths_.data(),
-        .agrees = [&] { return refusal.passes(agree); }});
+        .agrees = [&] { return refusal.passes([&] { return agree(bytes); }); }});
   refusal.raise_if_any();
-  return heard;
+  return {rows_.data(), row_bytes(size_), size_};
 }
 
 }  // namespace shardway::backend

@@ -1,4 +1,4 @@
-// The collectives by their numbers between ranks.
+// The calls that ranks make together, by their numbers between ranks.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,25 @@ enum class Collective : uint8_t {
   scatter_v,
   shard_dim_alltoall,
   mesh_scatter,
-  mesh_broadcast
+  mesh_broadcast,
+  // torch.distributed's, on the backend:
+  dist_all_reduce,
+  dist_broadcast,
+  dist_reduce,
+  dist_all_gather,
+  dist_gather,
+  dist_scatter,
+  dist_reduce_scatter,
+  dist_all_to_all,
+  dist_sparse_all_reduce,
+  dist_barrier
 };
 
-inline constexpr int kCollectives = 13;
+inline constexpr int kCollectives = 23;
+
+constexpr bool is_of_torch(Collective collective) { return collective >= Collective::dist_all_reduce; }
+
+// As its caller knows it.
+[[gnu::visibility("default")]] const char* name_of(Collective collective);
 
 }  // namespace shardway

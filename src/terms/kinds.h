@@ -1,18 +1,25 @@
 // What the bytes between ranks may hold, for readers that know no torch.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
 
 namespace shardway::wire {
 
 inline constexpr int64_t kMaxDims = 16;
-inline constexpr int kOps = 5;    // shardway::Op
 inline constexpr int kGrads = 3;  // shardway::Grad
+
+// The reductions by their numbers between ranks: those of shardway::Op, then those that only torch has.
+inline constexpr std::array kOpNames = {"sum",  "avg", "min",  "max",       "product",
+                                        "band", "bor", "bxor", "premul_sum"};
 
 // The numbers that torch gives to dtypes and devices.
 struct Kinds {
   int64_t (*bytes_of_dtype)(int64_t dtype) = nullptr;  // 0 where there is no such dtype
   int64_t devices = 0;
+  std::string (*dtype_name)(int64_t dtype) = nullptr;
+  std::string (*device_name)(int64_t device) = nullptr;
 };
 
 // Bytes of a dense tensor, or -1 where torch has none of this shape. Extents are multiplied in order, as

@@ -59,7 +59,7 @@ DISAGREEMENTS: list[tuple[Callable[[int], Any], str]] = [
     ),
     (
         lambda rank: dist.barrier() if rank == 1 else dist.all_reduce(ones(1)),
-        "ranks disagree on the call: all_reduce on rank 0, barrier on rank 1",
+        "ranks called different collectives: all_reduce on rank 0, barrier on rank 1",
     ),
     (
         lambda rank: dist.all_gather([torch.empty(2) for _ in range(3)], ones(3 if rank == 1 else 2)),
@@ -90,7 +90,7 @@ DISAGREEMENTS: list[tuple[Callable[[int], Any], str]] = [
     ),
     (
         lambda rank: dist.all_reduce(torch.eye(2 + rank // 2).to_sparse()),
-        "sparse_all_reduce: ranks disagree on the shape: [2, 2] on rank 0, [3, 3] on rank 2",
+        "sparse_all_reduce: ranks disagree on shape: (2, 2) on rank 0, (3, 3) on rank 2",
     ),
     (
         lambda rank: backend().allreduce([torch.ones(2, device="meta") if rank == 2 else ones(2)]).wait(),

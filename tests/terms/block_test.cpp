@@ -1,13 +1,14 @@
-// Blocks as a rank may send them by mistake or on purpose.
+// Blocks come back as they were written; those that a rank sends by mistake or on purpose are refused.
 #include "terms/block.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "terms_kinds.h"
 
 namespace shardway::testing {
 namespace {
@@ -17,116 +18,197 @@ using wire::BlockView;
 using wire::Slot;
 
 constexpr int64_t kRanks = 3;
-constexpr wire::Kinds kKinds{
-    .bytes_of_dtype = [](int64_t dtype) -> int64_t { return dtype >= 0 && dtype < 8 ? 4 : 0; }, .devices = 2};
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-// The block of a gather of a (2, 3) tensor with its payload, in memory of exactly its length.
-class Bytes {
- public:
-  Bytes() : data_(static_cast<size_t>(wire::line_bytes(kRanks) + 24)) {
-    header() = BlockHeader{.dtype = 6, .ndim = 2, .slot_bytes = 24, .shape = {2, 3}};
+uint8_t number_of(Collective collective) { return static_cast<uint8_t>(collective); }
+
+// A block as a rank would write it, in memory of exactly its length. By itself it is that of a gather of a
+// (2, 3) tensor with its payload.
+struct Written {
+  std::vector<int64_t> shape = {2, 3};
+  std::vector<int64_t> sizes = {};
+  std::vector<int64_t> recv_sizes = {};
+  BlockHeader header = {.dtype = 6, .slot_bytes = 24};
+
+  std::vector<uint8_t> bytes() const {
+    const wire::Draft draft{.header = header, .shape = shape, .sizes = sizes, .recv_sizes = recv_sizes};
+    const int64_t line = wire::line_bytes(wire::header_of(draft), kRanks);
+    std::vector<uint8_t> bytes(static_cast<size_t>(line + std::max(header.slot_bytes, 0)));
+    wire::write(draft, kRanks, bytes.data());
+    return bytes;
   }
-
-  BlockHeader& header() { return block().header(); }
-  BlockView block() { return {data_.data(), kRanks}; }
-  void cut(size_t bytes) { data_.resize(bytes); }
-
-  std::string refusal(Slot slot = Slot::tensor) {
-    std::vector<uint8_t> copy(data_);  // so that a sanitizer sees a step beyond it
-    const char* why =
-        wire::why_no_block(copy.data(), static_cast<int64_t>(copy.size()), kRanks, slot, kKinds);
-    return why == nullptr ? "" : why;
-  }
-
- private:
-  std::vector<uint8_t> data_;
 };
 
-std::string refusal_of(const std::function<void(Bytes&)>& forge) {
-  Bytes bytes;
-  forge(bytes);
-  return bytes.refusal();
+BlockHeader& header_in(std::vector<uint8_t>& bytes) { return BlockView(bytes.data(), kRanks).header(); }
+
+std::string refusal_of(std::vector<uint8_t> bytes, Slot slot = Slot::tensor) {
+  bytes.shrink_to_fit();  // so that a sanitizer sees a step beyond it
+  const char* why =
+      wire::why_no_block(bytes.data(), static_cast<int64_t>(bytes.size()), kRanks, slot, kTestKinds);
+  return why == nullptr ? "" : why;
+}
+
+// Of the gather, with something forged in it.
+std::string forged(const std::function<void(BlockHeader&)>& forge) {
+  std::vector<uint8_t> bytes = Written().bytes();
+  forge(header_in(bytes));
+  return refusal_of(bytes);
+}
+
+// Of the gather, written with something else in it.
+std::string written_with(const std::function<void(Written&)>& change) {
+  Written written;
+  change(written);
+  return refusal_of(written.bytes());
 }
 
 TEST(Block, OneThatIsRightIsTaken) {
-  EXPECT_EQ(Bytes().refusal(), "");
-  EXPECT_EQ(refusal_of([](Bytes& b) { b.header().slot_bytes = -1; }), "");
+  EXPECT_EQ(refusal_of(Written().bytes()), "");
+  EXPECT_EQ(forged([](BlockHeader& h) { h.slot_bytes = -1; }), "");
+}
+
+TEST(Block, ComesBackAsItWasWritten) {
+  const wire::CallHash hash = {7, 8};
+  const std::vector<int64_t> shape = {4, 5, 6};
+  const std::vector<int64_t> sizes = {1, 2, 1};
+  const std::vector<int64_t> recv_sizes = {9, 8, 7};
+  const wire::Draft draft{.header = {.collective = number_of(Collective::all_to_all_v), .dtype = 2},
+                          .shape = shape,
+                          .hash = &hash,
+                          .sizes = sizes,
+                          .recv_sizes = recv_sizes};
+  std::vector<uint8_t> bytes(static_cast<size_t>(wire::line_bytes(wire::header_of(draft), kRanks)), 0xff);
+  const BlockView block = wire::write(draft, kRanks, bytes.data());
+  EXPECT_EQ(refusal_of(bytes), "");
+  EXPECT_EQ(std::vector(block.shape(), block.shape() + 3), shape);
+  EXPECT_EQ(block.hash(), hash);
+  EXPECT_EQ(std::vector(block.sizes(), block.sizes() + kRanks), sizes);
+  EXPECT_EQ(std::vector(block.recv_sizes(), block.recv_sizes() + kRanks), recv_sizes);
+  EXPECT_EQ(block.extent(), 4);
+  EXPECT_EQ(block.slot(), bytes.data() + bytes.size());
+  EXPECT_EQ((block.slot() - bytes.data()) % wire::kBlockAlignment, 0);
 }
 
 TEST(Block, BytesOfAnotherCallAreNone) {
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().magic = 7; }), "");
-  for (size_t length :
-       {size_t{0}, size_t{1}, sizeof(BlockHeader) - 1, sizeof(BlockHeader), sizeof(BlockHeader) + 47})
-    EXPECT_NE(refusal_of([&](Bytes& b) { b.cut(length); }), "") << length;
+  EXPECT_NE(forged([](BlockHeader& h) { h.magic = 7; }), "");
+  const std::vector<uint8_t> whole = Written().bytes();
+  for (size_t length = 0; length < whole.size(); ++length)
+    EXPECT_NE(refusal_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)}), "") << length;
 }
 
 TEST(Block, ALengthBeyondTheBytesIsRefused) {
-  for (int64_t length : {int64_t{25}, int64_t{1} << 20, kLargest, int64_t{-2}, -kLargest})
-    EXPECT_NE(refusal_of([&](Bytes& b) { b.header().slot_bytes = length; }), "") << length;
-  Bytes problem;
-  problem.header().has_problem = 1;
-  problem.header().slot_bytes = 1'000'000;
-  EXPECT_NE(problem.refusal(), "");
-  problem.header().slot_bytes = 24;
-  EXPECT_EQ(problem.refusal(), "");
-  EXPECT_EQ(problem.refusal(Slot::words), "");
+  for (int32_t length : {25, 1 << 20, std::numeric_limits<int32_t>::max(), -2, -1000})
+    EXPECT_NE(forged([&](BlockHeader& h) { h.slot_bytes = length; }), "") << length;
+  EXPECT_NE(forged([](BlockHeader& h) { h.has_sizes = 1, h.has_recv_sizes = 1, h.slot_bytes = -1; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.has_problem = 1, h.slot_bytes = 1'000'000; }), "");
+  std::vector<uint8_t> problem = Written().bytes();
+  header_in(problem).has_problem = 1;
+  EXPECT_EQ(refusal_of(problem), "");
+  EXPECT_EQ(refusal_of(problem, Slot::words), "");
 }
 
 TEST(Block, AShapeThatIsNotItsPayloadsIsRefused) {
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().shape[0] = 3; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().shape[0] = -1; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().shape[0] = kLargest; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().shape = {kLargest, 4}, b.header().slot_bytes = 0; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().shape = {int64_t{1} << 33, int64_t{1} << 33}; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().ndim = 17; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().ndim = 255; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().dim = 2; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().ndim = 0, b.header().slot_bytes = 4; }), "");
+  const auto with_shape = [](std::vector<int64_t> shape, int32_t slot_bytes = 24) {
+    return written_with([&](Written& w) { w.shape = shape, w.header.slot_bytes = slot_bytes; });
+  };
+  EXPECT_EQ(with_shape({2, 3}), "");
+  EXPECT_NE(with_shape({3, 3}), "");
+  EXPECT_NE(with_shape({-1, 3}), "");
+  EXPECT_NE(with_shape({kLargest, 3}), "");
+  EXPECT_NE(with_shape({kLargest, 4}, 0), "");
+  EXPECT_NE(with_shape({int64_t{1} << 33, int64_t{1} << 33}), "");
+  EXPECT_NE(with_shape(std::vector<int64_t>(17, 1), 4), "");
+  EXPECT_NE(with_shape({}, 4), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.ndim = 255; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.dim = 2; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.dim = -1; }), "");
 }
 
 TEST(Block, NumbersThatStandForNothingAreRefused) {
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().collective = 200; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().backward_of = 200; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().dtype = 100; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().dtype = -1; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().device = 2; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().device = -1; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().op = 9; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().grad = 3; }), "");
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().out_size = -2; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.collective = kCollectives; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.collective = 255; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.backward_of = 200; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.dtype = 100; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.dtype = -1; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.device = 2; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.device = -1; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.op = 9; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.grad = 3; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.out_size = -2; }), "");
 }
 
 TEST(Block, ARootIsARank) {
-  for (int64_t root : {int64_t{-2}, kRanks, kLargest})
-    EXPECT_NE(refusal_of([&](Bytes& b) { b.header().root = root; }), "") << root;
-  const auto broadcast = static_cast<uint8_t>(Collective::broadcast);
-  EXPECT_NE(refusal_of([&](Bytes& b) { b.header().collective = broadcast; }), "");
-  EXPECT_EQ(refusal_of([&](Bytes& b) { b.header().collective = broadcast, b.header().root = 2; }), "");
+  for (int32_t root : {-2, static_cast<int32_t>(kRanks), std::numeric_limits<int32_t>::max()})
+    EXPECT_NE(forged([&](BlockHeader& h) { h.root = root; }), "") << root;
+  for (const Collective collective : {Collective::broadcast, Collective::dist_broadcast}) {
+    const auto with_root = [&](int32_t root) {
+      return written_with([&](Written& w) {
+        w.header = {
+            .collective = number_of(collective), .dtype = 6, .root = root, .in_size = 6, .out_size = 6};
+      });
+    };
+    EXPECT_NE(with_root(-1), "");
+    EXPECT_EQ(with_root(2), "");
+  }
 }
 
 TEST(Block, SizesAreThoseOfItsTensor) {
-  const auto exchange = [](Bytes& b, std::vector<int64_t> sizes) {
-    b.header().collective = static_cast<uint8_t>(Collective::all_to_all_v);
-    b.header().has_sizes = 1;
-    std::copy(sizes.begin(), sizes.end(), b.block().sizes());
+  const auto exchange = [](std::vector<int64_t> sizes, std::vector<int64_t> recv_sizes = {}) {
+    return written_with([&](Written& w) {
+      w.header.collective = number_of(Collective::all_to_all_v);
+      w.sizes = sizes;
+      w.recv_sizes = recv_sizes;
+    });
   };
-  EXPECT_EQ(refusal_of([&](Bytes& b) { exchange(b, {1, 0, 1}); }), "");
-  EXPECT_NE(refusal_of([&](Bytes& b) { exchange(b, {1, 1, 1}); }), "");
-  EXPECT_NE(refusal_of([&](Bytes& b) { exchange(b, {4, -1, -1}); }), "");
-  EXPECT_NE(refusal_of([&](Bytes& b) { exchange(b, {kLargest, kLargest, 4}); }), "");
-  EXPECT_NE(refusal_of([&](Bytes& b) { exchange(b, {1, 0, 1}), b.header().has_sizes = 0; }), "");
-  EXPECT_NE(refusal_of([&](Bytes& b) {
-              exchange(b, {1, 0, 1});
-              b.header().has_recv_sizes = 1;
-              b.block().recv_sizes()[1] = -5;
-            }),
-            "");
+  EXPECT_EQ(exchange({1, 0, 1}), "");
+  EXPECT_EQ(exchange({1, 0, 1}, {5, 6, 7}), "");
+  EXPECT_NE(exchange({1, 1, 1}), "");
+  EXPECT_NE(exchange({4, -1, -1}), "");
+  EXPECT_NE(exchange({kLargest, kLargest, 4}), "");
+  EXPECT_NE(exchange({}), "");
+  EXPECT_NE(exchange({1, 0, 1}, {0, -5, 0}), "");
+}
+
+TEST(Block, CountsOfTorchsCallsCanBe) {
+  const auto exchange = [](std::vector<int64_t> sizes, int64_t in_size, int64_t out_size) {
+    return written_with([&](Written& w) {
+      w.shape = {};
+      w.sizes = sizes;
+      w.header = {.collective = number_of(Collective::dist_all_to_all),
+                  .dtype = 6,
+                  .in_size = in_size,
+                  .out_size = out_size};
+    });
+  };
+  EXPECT_EQ(exchange({}, 5, 5), "");
+  EXPECT_EQ(exchange({1, 2, 3}, -1, 5), "");
+  for (const int64_t count : {kLargest, -kLargest, wire::kMostElements + 1, int64_t{-1}}) {
+    EXPECT_NE(exchange({}, count, 5), "");
+    EXPECT_NE(exchange({}, 5, count), "");
+    EXPECT_NE(exchange({1, count, 3}, 5, 5), "");
+  }
+}
+
+TEST(Block, ASparseShapeMayBeLargerThanMemory) {
+  const auto with = [](std::vector<int64_t> shape, int32_t sparse_dims) {
+    return written_with([&](Written& w) {
+      w.shape = shape;
+      w.header = {.collective = number_of(Collective::dist_sparse_all_reduce),
+                  .dtype = 6,
+                  .dim = sparse_dims,
+                  .in_size = 5,
+                  .out_size = 5};
+    });
+  };
+  EXPECT_EQ(with({kLargest, kLargest}, 2), "");
+  EXPECT_NE(with({kLargest, -1}, 2), "");
+  EXPECT_NE(with({4, 4}, 3), "");
+  EXPECT_NE(with({4, 4}, -1), "");
 }
 
 TEST(Block, WithoutATensorItDescribesNone) {
-  EXPECT_NE(refusal_of([](Bytes& b) { b.header().has_tensor = 0; }), "");
-  EXPECT_EQ(refusal_of([](Bytes& b) { b.header() = BlockHeader{.has_tensor = 0}; }), "");
+  EXPECT_NE(forged([](BlockHeader& h) { h.has_tensor = 0; }), "");
+  EXPECT_EQ(written_with([](Written& w) { w.shape = {}, w.header = {.has_tensor = 0}; }), "");
 }
 
 }  // namespace

@@ -7,15 +7,16 @@
 #include <cstring>
 
 #include "ops/call/arguments.h"
+#include "transport/common/torch_kinds.h"
 #include "transport/memory/warm_memory.h"
 
 namespace shardway {
 
 using wire::kProblemBytes;
-using wire::line_bytes;
 
 int64_t row_bytes(const Group& group) {
-  const int64_t bytes = line_bytes(group.size()) + std::max(group.transport().slot_bytes(), kProblemBytes);
+  const int64_t bytes =
+      wire::longest_line(group.size()) + std::max(group.transport().slot_bytes(), kProblemBytes);
   return (bytes + 63) / 64 * 64;
 }
 
@@ -47,20 +48,73 @@ bool fits_in_slot(const Call& call, const Group& group, int64_t slot_bytes) {
   return static_cast<int64_t>(call.x.nbytes()) <= most_bytes;
 }
 
-// A block with room for `slot_bytes`, its line zero but for the op.
-at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
-  const int64_t line = line_bytes(group.size());
-  at::Tensor bytes = warm_empty({line + slot_bytes}, at::kByte);
-  std::memset(bytes.mutable_data_ptr<uint8_t>(), 0, static_cast<size_t>(line));
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header() = BlockHeader{};
-  block.header().collective = static_cast<uint8_t>(call.collective);
-  block.header().root = call.root;
-  block.header().list_length =
+wire::Draft draft_of(const Call& call) {
+  wire::Draft draft;
+  draft.header.collective = static_cast<uint8_t>(call.collective);
+  draft.header.root = static_cast<int32_t>(call.root);
+  draft.header.list_length =
       call.list_length < 0 ? wire::kUnknownLength : static_cast<uint32_t>(call.list_length);
   if (call.backward_of) {
-    block.header().backward_of = static_cast<uint8_t>(call.backward_of->collective) + 1;
-    block.header().forward_number = call.backward_of->number;
+    draft.header.backward_of = static_cast<uint8_t>(call.backward_of->collective) + 1;
+    draft.header.forward_number = call.backward_of->number;
+  }
+  return draft;
+}
+
+// The draft's block, with room for its slot.
+at::Tensor written(const wire::Draft& draft, const Group& group) {
+  const int64_t line = wire::line_bytes(wire::header_of(draft), group.size());
+  const int64_t slot = std::max(draft.header.slot_bytes, 0);
+  at::Tensor bytes = warm_empty({line + slot}, at::kByte);
+  wire::write(draft, group.size(), bytes.mutable_data_ptr<uint8_t>());
+  return bytes;
+}
+
+uint8_t* slot_in(const at::Tensor& block, const Group& group) {
+  return BlockView(block.mutable_data_ptr<uint8_t>(), group.size()).slot();
+}
+
+at::Tensor block_of_text(wire::Draft draft, const std::string& text, const Group& group) {
+  draft.header.slot_bytes = static_cast<int32_t>(std::min(static_cast<int64_t>(text.size()), kProblemBytes));
+  at::Tensor bytes = written(draft, group);
+  std::memcpy(slot_in(bytes, group), text.data(), static_cast<size_t>(draft.header.slot_bytes));
+  return bytes;
+}
+
+at::Tensor problem_block(const Call& call, const Group& group) {
+  wire::Draft draft = draft_of(call);
+  draft.header.has_problem = 1;
+  return block_of_text(draft, call.problem, group);
+}
+
+// The block of a rank that brings no tensor.
+at::Tensor bare_block(const Call& call, const Group& group) {
+  wire::Draft draft = draft_of(call);
+  draft.header.has_tensor = 0;
+  draft.header.dim = static_cast<int32_t>(std::clamp<int64_t>(call.dim, INT32_MIN, INT32_MAX));
+  if (call.hash) draft.hash = &*call.hash;
+  return written(draft, group);
+}
+
+at::Tensor call_block(const Call& call, const Group& group, int64_t slot_bytes) {
+  wire::Draft draft = draft_of(call);
+  BlockHeader& header = draft.header;
+  header.dtype = static_cast<int8_t>(call.x.scalar_type());
+  header.device = static_cast<int8_t>(call.x.device().type());
+  header.op = static_cast<uint8_t>(call.op);
+  header.grad = static_cast<uint8_t>(call.grad);
+  header.requires_grad = call.requires_grad();
+  header.dim = static_cast<int32_t>(call.dim);
+  header.out_size = call.out_size;
+  draft.shape = {call.x.sizes().data(), call.x.sizes().size()};
+  draft.sizes = call.sizes;
+  draft.recv_sizes = call.recv_sizes;
+  if (call.hash) draft.hash = &*call.hash;
+  if (fits_in_slot(call, group, slot_bytes)) header.slot_bytes = static_cast<int32_t>(call.x.nbytes());
+  at::Tensor bytes = written(draft, group);
+  if (header.slot_bytes > 0) {
+    const at::Tensor payload = materialized(call.x).contiguous();
+    std::memcpy(slot_in(bytes, group), payload.const_data_ptr(), static_cast<size_t>(header.slot_bytes));
   }
   return bytes;
 }
@@ -68,66 +122,25 @@ at::Tensor new_block(const Call& call, const Group& group, int64_t slot_bytes) {
 }  // namespace
 
 at::Tensor text_block(const Call& call, const Group& group, const std::string& text) {
-  const int64_t length = std::min(static_cast<int64_t>(text.size()), kProblemBytes);
-  at::Tensor bytes = new_block(call, group, length);
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header().slot_bytes = length;
-  std::memcpy(block.slot(), text.data(), static_cast<size_t>(length));
-  return bytes;
+  return block_of_text(draft_of(call), text, group);
 }
-
-namespace {
-
-at::Tensor problem_block(const Call& call, const Group& group) {
-  at::Tensor bytes = text_block(call, group, call.problem);
-  Block(bytes.mutable_data_ptr<uint8_t>(), group.size()).header().has_problem = 1;
-  return bytes;
-}
-
-// The block of a rank that brings no tensor.
-at::Tensor bare_block(const Call& call, const Group& group) {
-  at::Tensor bytes = new_block(call, group, 0);
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  block.header().has_tensor = 0;
-  block.header().dim_without_tensor = call.dim;
-  if (call.hash) block.hash() = *call.hash;
-  return bytes;
-}
-
-at::Tensor call_block(const Call& call, const Group& group, int64_t slot_bytes) {
-  const bool is_in_slot = fits_in_slot(call, group, slot_bytes);
-  const int64_t payload_bytes = is_in_slot ? static_cast<int64_t>(call.x.nbytes()) : 0;
-  at::Tensor bytes = new_block(call, group, payload_bytes);
-  const Block block(bytes.mutable_data_ptr<uint8_t>(), group.size());
-  BlockHeader& header = block.header();
-  header.dtype = static_cast<int8_t>(call.x.scalar_type());
-  header.device = static_cast<int8_t>(call.x.device().type());
-  header.op = static_cast<uint8_t>(call.op);
-  header.grad = static_cast<uint8_t>(call.grad);
-  header.requires_grad = call.requires_grad();
-  header.dim = static_cast<uint8_t>(call.dim);
-  header.ndim = static_cast<uint8_t>(call.x.dim());
-  header.out_size = call.out_size;
-  std::copy(call.x.sizes().begin(), call.x.sizes().end(), header.shape.begin());
-  header.has_sizes = !call.sizes.empty();
-  header.has_recv_sizes = !call.recv_sizes.empty();
-  std::copy(call.sizes.begin(), call.sizes.end(), block.sizes());
-  if (call.hash) block.hash() = *call.hash;
-  std::copy(call.recv_sizes.begin(), call.recv_sizes.end(), block.recv_sizes());
-  if (is_in_slot) header.slot_bytes = payload_bytes;
-  if (payload_bytes > 0) {
-    const at::Tensor payload = materialized(call.x).contiguous();
-    std::memcpy(block.slot(), payload.const_data_ptr(), static_cast<size_t>(payload_bytes));
-  }
-  return bytes;
-}
-
-}  // namespace
 
 at::Tensor block_of(const Call& call, const Group& group, int64_t slot_bytes) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (!call.problem.empty()) return problem_block(call, group);
   return call.x.defined() ? call_block(call, group, slot_bytes) : bare_block(call, group);
+}
+
+void raise_if_any(const std::string& disagreement) { TORCH_CHECK_VALUE(disagreement.empty(), disagreement); }
+
+void check_blocks(const Blocks& blocks, wire::Slot slot) {
+  const int64_t ranks = blocks.rows.size(0);
+  auto* row = blocks.rows.mutable_data_ptr<uint8_t>();
+  for (int64_t rank = 0; rank < ranks; ++rank, row += blocks.rows.size(1)) {
+    const char* why =
+        wire::why_no_block(row, blocks.bytes[static_cast<size_t>(rank)], ranks, slot, kinds_of_torch());
+    TORCH_CHECK_VALUE(why == nullptr, "rank ", rank, " sent no header: ", why);
+  }
 }
 
 }  // namespace shardway

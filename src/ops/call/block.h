@@ -8,21 +8,17 @@
 
 #include "ops/call/header.h"
 #include "terms/block.h"
+#include "terms/comparison.h"
 
 namespace shardway {
 
 using wire::BlockHeader;
 
-// One rank's block, which has been read (check_blocks) or is being written.
-class Block : public wire::BlockView {
- public:
-  Block(uint8_t* data, int64_t ranks) : BlockView(data, ranks) {}
-  Block(const at::Tensor& blocks, int64_t rank)
-      : Block(blocks.mutable_data_ptr<uint8_t>() + rank * blocks.size(1), blocks.size(0)) {}
+using wire::BlockView;
 
-  // In place of the sizes, in a call that has a hash; two words fit, since there are two ranks at least.
-  CallHash& hash() const { return *reinterpret_cast<CallHash*>(sizes()); }
-};
+inline wire::BlockRows rows_of(const Blocks& blocks) {
+  return {blocks.rows.mutable_data_ptr<uint8_t>(), blocks.rows.size(1), blocks.rows.size(0)};
+}
 
 // Of the exchange of one call.
 int64_t row_bytes(const Group& group);
@@ -45,17 +41,11 @@ inline constexpr uint64_t kHeaders = shm::mark_of("headers");
 // Throws c10::ValueError where a rank sent bytes that are no block.
 void check_blocks(const Blocks& blocks, wire::Slot slot);
 
-// Throws c10::ValueError when a rank has a problem or two disagree. `blocks` has one row per rank. `index` is
+// Throws the same c10::ValueError on every rank, where there is a disagreement.
+void raise_if_any(const std::string& disagreement);
+
+// What the ranks come to by their blocks: collective where they differ in what a hash stands for. `index` is
 // the tensor's in its list.
-void compare(const at::Tensor& blocks, int64_t index);
-
-// What the ranks come to by their blocks: collective where they differ in what a hash stands for.
 Agreement agreement_in(Blocks blocks, const Call& call, const Group& group, int64_t index = 0);
-
-bool have_same_hash(const at::Tensor& blocks);
-
-// Of blocks whose slots hold a Call's words: throws c10::ValueError naming the first point on which two ranks
-// differ.
-[[noreturn]] void compare_words(const at::Tensor& blocks);
 
 }  // namespace shardway

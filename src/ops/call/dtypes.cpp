@@ -1,8 +1,5 @@
 #include "ops/call/dtypes.h"
 
-#include <c10/core/DeviceType.h>
-#include <c10/core/ScalarTypeToTypeMeta.h>
-
 #include "ops/call/arguments.h"
 
 namespace shardway {
@@ -51,17 +48,6 @@ at::ScalarType scalar_type_of(DType dtype) {
     if (pair.ours == dtype) return pair.torchs;
   }
   throw BadArgument(std::string(name_of(dtype)) + " is no dtype of torch");
-}
-
-const wire::Kinds& kinds_of_torch() {
-  static_assert(wire::kOps == static_cast<int>(Op::product) + 1);
-  static constexpr wire::Kinds kKinds{
-      .bytes_of_dtype = [](int64_t dtype) -> int64_t {
-        if (dtype < 0 || dtype >= static_cast<int64_t>(at::ScalarType::Undefined)) return 0;
-        return static_cast<int64_t>(c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(dtype)).itemsize());
-      },
-      .devices = c10::COMPILE_TIME_MAX_DEVICE_TYPES};
-  return kKinds;
 }
 
 }  // namespace shardway

@@ -4,7 +4,6 @@
 #include <c10/core/ScalarType.h>
 
 #include "shardway/layout.h"
-#include "terms/kinds.h"
 
 namespace shardway {
 
@@ -12,8 +11,5 @@ namespace shardway {
 DType dtype_of(at::ScalarType dtype);
 
 at::ScalarType scalar_type_of(DType dtype);
-
-// What ranks may say of dtypes and devices.
-const wire::Kinds& kinds_of_torch();
 
 }  // namespace shardway

@@ -15,6 +15,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/block.h"
 #include "ops/call/numbering.h"
+#include "transport/common/torch_kinds.h"
 #include "transport/memory/warm_memory.h"
 
 namespace shardway {
@@ -94,23 +95,15 @@ Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, con
 
 Agreement agreement_in(Blocks blocks, const Call& call, const Group& group, int64_t index) {
   check_blocks(blocks, wire::Slot::tensor);
-  compare(blocks.rows, index);
+  raise_if_any(wire::disagreement(rows_of(blocks), kinds_of_torch(), index));
   // What the hashes stand for is told only where they differ, which every rank sees.
-  if (call.hash && !have_same_hash(blocks.rows)) {
+  if (call.hash && !wire::have_same_hash(rows_of(blocks))) {
     const at::Tensor mine = text_block(call, group, call.words());
     const Blocks words = gathered(call, mine, row_bytes(group), group, kWords);
     check_blocks(words, wire::Slot::words);
-    compare_words(words.rows);
+    raise_if_any(wire::disagreement_in_words(rows_of(words)));
   }
   return {group, std::move(blocks)};
-}
-
-const char* name_of(Collective collective) {
-  constexpr std::array kNames = {"all_gather_v",  "reduce_scatter_v", "all_to_all_v",       "gather_sizes",
-                                 "redistribute",  "distribute",       "all_reduce",         "broadcast",
-                                 "gather_v",      "scatter_v",        "shard_dim_alltoall", "mesh_scatter",
-                                 "mesh_broadcast"};
-  return kNames.at(static_cast<size_t>(collective));
 }
 
 CallHash hash_of(const std::string& words) {
@@ -188,70 +181,75 @@ void fail_together(Collective collective, const std::string& problem, const Grou
 
 Agreement::Agreement(Group group, Blocks blocks) : group_(std::move(group)), blocks_(std::move(blocks)) {}
 
-int64_t Agreement::dim_on(int64_t rank) const { return Block(rows(), rank).header().dim; }
+BlockView Agreement::block(int64_t rank) const { return rows_of(blocks_)[rank]; }
 
-int64_t Agreement::size_along_dim(int64_t rank) const {
-  const Block block(rows(), rank);
-  return block.header().shape[block.header().dim];
-}
+const BlockHeader& Agreement::header(int64_t rank) const { return block(rank).header(); }
 
-int64_t Agreement::out_size(int64_t rank) const { return Block(rows(), rank).header().out_size; }
+int64_t Agreement::dim_on(int64_t rank) const { return header(rank).dim; }
+
+int64_t Agreement::size_along_dim(int64_t rank) const { return block(rank).extent(); }
+
+int64_t Agreement::out_size(int64_t rank) const { return header(rank).out_size; }
 
 std::optional<c10::DeviceType> Agreement::device() const {
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
-    const BlockHeader& header = Block(rows(), rank).header();
-    if (header.has_tensor != 0) return static_cast<c10::DeviceType>(header.device);
+    if (header(rank).has_tensor) return device_on(rank);
   }
   return std::nullopt;
 }
 
 at::ScalarType Agreement::dtype_on(int64_t rank) const {
-  return static_cast<at::ScalarType>(Block(rows(), rank).header().dtype);
+  return static_cast<at::ScalarType>(header(rank).dtype);
 }
 
 c10::DeviceType Agreement::device_on(int64_t rank) const {
-  return static_cast<c10::DeviceType>(Block(rows(), rank).header().device);
+  return static_cast<c10::DeviceType>(header(rank).device);
 }
 
 Sizes Agreement::shape_on(int64_t rank) const {
-  const BlockHeader& header = Block(rows(), rank).header();
-  return {header.shape.begin(), header.shape.begin() + header.ndim};
+  const BlockView told = block(rank);
+  return {told.shape(), told.shape() + told.header().ndim};
 }
 
 Sizes Agreement::send_sizes(int64_t rank) const {
-  const int64_t* sizes = Block(rows(), rank).sizes();
-  return {sizes, sizes + group_.size()};
+  const BlockView told = block(rank);
+  if (!told.header().has_sizes) return Sizes(static_cast<size_t>(group_.size()));
+  return {told.sizes(), told.sizes() + group_.size()};
 }
 
 Sizes Agreement::recv_sizes(int64_t rank) const {
-  const int64_t* sizes = Block(rows(), rank).recv_sizes();
-  return {sizes, sizes + group_.size()};
+  const BlockView told = block(rank);
+  if (!told.header().has_recv_sizes) return Sizes(static_cast<size_t>(group_.size()));
+  return {told.recv_sizes(), told.recv_sizes() + group_.size()};
 }
 
 bool Agreement::any_requires_grad() const {
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
-    if (Block(rows(), rank).header().requires_grad != 0) return true;
+    if (header(rank).requires_grad) return true;
   }
   return false;
+}
+
+void Agreement::compare(wire::Point point, int64_t first, int64_t other) const {
+  raise_if_any(wire::disagreement_on(point, rows_of(blocks_), kinds_of_torch(), first, other));
 }
 
 KnownInputs Agreement::known_inputs() const {
   KnownInputs inputs(static_cast<size_t>(group_.size()));
   bool is_any = false;
   for (int64_t rank = 0; rank < group_.size(); ++rank) {
-    const Block block(rows(), rank);
-    const BlockHeader& header = block.header();
-    if (header.slot_bytes < 0 && header.has_tensor != 0) continue;
+    const BlockView told = block(rank);
+    const bool is_here = told.header().slot_bytes >= 0;
+    if (!is_here && told.header().has_tensor) continue;
     // Of a rank without a tensor nothing is needed: it has sent what it has.
     inputs[static_cast<size_t>(rank)] = at::from_blob(
-        block.slot(), shape_on(rank), [owner = rows()](void*) {}, at::dtype(dtype_on(rank)));
-    is_any = is_any || header.slot_bytes >= 0;
+        told.slot(), shape_on(rank), [owner = blocks_.rows](void*) {}, at::dtype(dtype_on(rank)));
+    is_any = is_any || is_here;
   }
-  const BlockHeader& first = Block(rows(), 0).header();
-  const auto collective = static_cast<Collective>(first.collective);
+  const Collective collective = block(0).collective();
   if (collective == Collective::broadcast || collective == Collective::scatter_v) {
     // Where one rank alone gives, nothing is needed of the others.
-    inputs.assign(inputs.size(), at::Tensor(inputs[static_cast<size_t>(first.root)]));
+    inputs.assign(inputs.size(), at::Tensor(inputs[static_cast<size_t>(header(0).root)]));
     is_any = inputs[0].defined();
   }
   return is_any ? inputs : KnownInputs{};

@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,18 +11,15 @@
 #include <vector>
 
 #include "shardway/collectives.h"
-#include "terms/collective.h"
-#include "terms/kinds.h"
+#include "terms/comparison.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
 
 using wire::kMaxDims;
 
-[[gnu::visibility("default")]] const char* name_of(Collective collective);
-
 // Of what all ranks must say alike: layouts and the way between them, a mesh.
-using CallHash = std::array<uint64_t, 2>;
+using wire::CallHash;
 
 CallHash hash_of(const std::string& words);  // the same on every host
 
@@ -76,11 +72,15 @@ class Agreement {
   Sizes recv_sizes(int64_t rank) const;  // as given
   bool any_requires_grad() const;
 
+  // Throws the same c10::ValueError on every rank where these two differ in the point.
+  void compare(wire::Point point, int64_t first, int64_t other) const;
+
   // The inputs that came in the blocks; empty when none did.
   KnownInputs known_inputs() const;
 
  private:
-  const at::Tensor& rows() const { return blocks_.rows; }
+  wire::BlockView block(int64_t rank) const;
+  const wire::BlockHeader& header(int64_t rank) const;
 
   Group group_;
   Blocks blocks_;

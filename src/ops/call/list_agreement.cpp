@@ -15,7 +15,7 @@ namespace shardway {
 namespace {
 
 using wire::aligned;
-using wire::line_bytes;
+using wire::longest_line;
 
 // Of the rows after the first, in which the ranks know already that they are in the same call.
 constexpr int64_t kLaterRowBytes = 32 << 10;
@@ -29,12 +29,13 @@ struct RowPlan {
 // The first row leaves half of its room to the tensors.
 RowPlan first_row(const Group& group) {
   const int64_t bytes = row_bytes(group);
-  return {.bytes = bytes,
-          .blocks = static_cast<size_t>(std::max<int64_t>(1, bytes / 2 / aligned(line_bytes(group.size()))))};
+  return {
+      .bytes = bytes,
+      .blocks = static_cast<size_t>(std::max<int64_t>(1, bytes / 2 / aligned(longest_line(group.size()))))};
 }
 
 RowPlan later_row(const Group& group) {
-  const int64_t line = aligned(line_bytes(group.size()));
+  const int64_t line = aligned(longest_line(group.size()));
   const int64_t bytes = std::max(kLaterRowBytes, line);
   return {.bytes = bytes, .blocks = static_cast<size_t>(bytes / line)};
 }
@@ -43,12 +44,13 @@ RowPlan later_row(const Group& group) {
 at::Tensor row_of(const std::vector<Call>& calls, size_t begin, const RowPlan& plan, const Group& group) {
   const bool is_single = calls.size() == 1;  // also where a rank has no tensors, or a problem
   const size_t count = is_single ? 1 : std::min(plan.blocks, calls.size() - begin);
-  int64_t room = plan.bytes - static_cast<int64_t>(count) * aligned(line_bytes(group.size()));
+  int64_t room = plan.bytes - static_cast<int64_t>(count) * aligned(longest_line(group.size()));
   std::vector<at::Tensor> blocks;
   int64_t total = 0;
   for (size_t i = 0; i < count; ++i) {
     blocks.push_back(block_of(calls[is_single ? 0 : begin + i], group, room));
-    room -= aligned(blocks.back().numel()) - aligned(line_bytes(group.size()));
+    const BlockView block(blocks.back().mutable_data_ptr<uint8_t>(), group.size());
+    room -= aligned(std::max(block.header().slot_bytes, 0));
     total += aligned(blocks.back().numel());
   }
   at::Tensor row = warm_empty({total}, at::kByte);
@@ -71,14 +73,14 @@ class BlockReader {
     std::vector<int64_t> lengths;
     for (int64_t rank = 0; rank < ranks; ++rank) lengths.push_back(length_on(rank));
     Blocks blocks{.number = rows_.number};
-    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    const int64_t longest = aligned(*std::max_element(lengths.begin(), lengths.end()));
     blocks.rows = warm_empty({ranks, longest}, at::kByte);
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const int64_t length = lengths[static_cast<size_t>(rank)];
       auto* to = blocks.rows.mutable_data_ptr<uint8_t>() + rank * longest;
       std::memcpy(to, block_on(rank), static_cast<size_t>(length));
       blocks.bytes.push_back(length);
-      const bool has_more = length > 0 && Block(to, ranks).header().has_tensor != 0;
+      const bool has_more = length > 0 && BlockView(to, ranks).header().has_tensor;
       if (has_more) at_[static_cast<size_t>(rank)] += length;
     }
     return blocks;
@@ -97,10 +99,10 @@ class BlockReader {
   std::vector<int64_t> at_;  // by rank: where its next block begins
 };
 
-size_t length_in(const at::Tensor& blocks) {
-  for (int64_t rank = 0; rank < blocks.size(0); ++rank) {
-    const BlockHeader& header = Block(blocks, rank).header();
-    if (header.has_tensor != 0) return header.list_length;
+size_t length_in(const Blocks& blocks) {
+  for (int64_t rank = 0; rank < blocks.rows.size(0); ++rank) {
+    const BlockView block = rows_of(blocks)[rank];
+    if (block.header().has_tensor) return block.header().list_length;
   }
   return 0;
 }
@@ -116,11 +118,9 @@ std::vector<Agreement> agree(const std::vector<Call>& calls, const Group& group)
       const at::Tensor mine = row_of(calls, agreed.size(), plan, group);
       BlockReader reader(gathered(calls[0], mine, plan.bytes, group, kHeaders));
       for (size_t i = 0; i < plan.blocks && agreed.size() < length; ++i) {
-        Blocks blocks = reader.next();
-        const at::Tensor told = blocks.rows;
-        agreed.push_back(
-            agreement_in(std::move(blocks), calls[0], group, static_cast<int64_t>(agreed.size())));
-        length = length_in(told);
+        const Blocks blocks = reader.next();
+        agreed.push_back(agreement_in(blocks, calls[0], group, static_cast<int64_t>(agreed.size())));
+        length = length_in(blocks);
       }
     }
     return agreed;

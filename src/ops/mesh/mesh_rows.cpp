@@ -9,40 +9,6 @@
 #include "transport/common/transport.h"
 
 namespace shardway {
-namespace {
-
-// Such as (2, *) where dim 1 may differ.
-std::string shape_text(const Agreement& agreement, int64_t rank, AlongDim along_dim) {
-  const Sizes shape = agreement.shape_on(rank);
-  std::string text;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    const bool is_open =
-        along_dim == AlongDim::may_differ && agreement.dim_on(rank) == static_cast<int64_t>(d);
-    text += (d == 0 ? "" : ", ") + (is_open ? "*" : std::to_string(shape[d]));
-  }
-  return "(" + text + ")";
-}
-
-// What a rank says.
-struct Saying {
-  int64_t rank;
-  std::string text;
-};
-
-void compare(Collective collective, const char* what, const Saying& a, const Saying& b) {
-  TORCH_CHECK_VALUE(a.text == b.text, name_of(collective), ": ranks disagree on ", what, ": ", a.text,
-                    " on rank ", a.rank, ", ", b.text, " on rank ", b.rank);
-}
-
-// Calls `visit` with the first rank of each row and every other.
-template <class Visit>
-void for_each_pair(const Rows& rows, const Visit& visit) {
-  for (const Row& row : rows.all) {
-    for (size_t i = 1; i < row.size(); ++i) visit(row.front(), row[i]);
-  }
-}
-
-}  // namespace
 
 Rows rows_along(const Mesh& mesh, int64_t mesh_dim, const Group& group) {
   const GroupRanks ranks(group.global_ranks());
@@ -72,18 +38,10 @@ void check_tensor_of(const Rows& rows, const at::Tensor& tensor, const char* nam
     throw BadArgument(c10::str("this rank is outside the mesh, but has a tensor as ", name));
 }
 
-void check_dtypes(Collective collective, const Rows& rows, const Agreement& agreement) {
-  for_each_pair(rows, [&](int64_t first, int64_t rank) {
-    compare(collective, "dtype", {first, dtype_name(agreement.dtype_on(first))},
-            {rank, dtype_name(agreement.dtype_on(rank))});
-  });
-}
-
-void check_shapes(Collective collective, const Rows& rows, const Agreement& agreement, AlongDim along_dim) {
-  for_each_pair(rows, [&](int64_t first, int64_t rank) {
-    compare(collective, "shape", {first, shape_text(agreement, first, along_dim)},
-            {rank, shape_text(agreement, rank, along_dim)});
-  });
+void compare_along(const Rows& rows, const Agreement& agreement, wire::Point point) {
+  for (const Row& row : rows.all) {
+    for (size_t i = 1; i < row.size(); ++i) agreement.compare(point, row.front(), row[i]);
+  }
 }
 
 std::string words_of(const Mesh& mesh, int64_t mesh_dim) {

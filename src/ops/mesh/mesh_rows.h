@@ -30,13 +30,8 @@ int64_t place_in(const Row& row, int64_t rank);
 // A rank of the mesh has a tensor, the others have none.
 void check_tensor_of(const Rows& rows, const at::Tensor& tensor, const char* name);
 
-// The ranks of each row bring the same dtype. All ranks know what all bring: the same c10::ValueError on
-// each.
-void check_dtypes(Collective collective, const Rows& rows, const Agreement& agreement);
-
-// And the same shape, but for the call's dim where `may_differ`.
-enum class AlongDim : uint8_t { is_alike, may_differ };
-void check_shapes(Collective collective, const Rows& rows, const Agreement& agreement, AlongDim along_dim);
+// The ranks of each row bring the same; all ranks know what all bring, and throw the same c10::ValueError.
+void compare_along(const Rows& rows, const Agreement& agreement, wire::Point point);
 
 // What all ranks of the group must say alike; see Call.
 std::string words_of(const Mesh& mesh, int64_t mesh_dim);

@@ -198,7 +198,7 @@ void scatter(const at::Tensor& output, const std::vector<at::Tensor>& list, cons
     return;
   }
   const Agreement agreement = agree(request.call, group);
-  check_dtypes(Collective::mesh_scatter, request.rows, agreement);
+  compare_along(request.rows, agreement, wire::Point::dtype);
   check_lists(request.rows, agreement, options);
   const Row row = request.row();
   const std::vector<Stretch> stretches = one_after_the_other(row, agreement);
@@ -235,8 +235,8 @@ void broadcast(const at::Tensor& tensor, const Mesh& mesh, const MeshOptions& op
     return;
   }
   const Agreement agreement = agree(request.call, group);
-  check_dtypes(Collective::mesh_broadcast, request.rows, agreement);
-  check_shapes(Collective::mesh_broadcast, request.rows, agreement, AlongDim::is_alike);
+  compare_along(request.rows, agreement, wire::Point::dtype);
+  compare_along(request.rows, agreement, wire::Point::shape);
   const Row row = request.row();
   std::vector<Stretch> stretches(row.size(), {.length = tensor.defined() ? tensor.numel() : 0});
   if (!row.empty()) stretches[static_cast<size_t>(options.group_src)] = {};

@@ -79,8 +79,8 @@ void check_backward(const AllToAllRequest& request, const Group& group) {
 
 at::Tensor moved(const at::Tensor& input, const AllToAllRequest& request, const Agreement& agreement,
                  const Group& group) {
-  check_dtypes(kOp, request.rows, agreement);
-  check_shapes(kOp, request.rows, agreement, AlongDim::may_differ);
+  compare_along(request.rows, agreement, wire::Point::dtype);
+  compare_along(request.rows, agreement, wire::Point::shape);
   Launch run{.collective = kOp,
              .number = agreement.number(),
              .forward = route_of(request, agreement, group),

@@ -1,0 +1,47 @@
+// The verdict on what all ranks said before a call. Every rank has the same blocks before it, so it comes to
+// the same verdict, in the same words. No torch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "terms/block.h"
+
+namespace shardway::wire {
+
+// A block per rank, each read (why_no_block), in rows of equal length.
+class BlockRows {
+ public:
+  BlockRows(uint8_t* data, int64_t row_bytes, int64_t ranks)
+      : data_(data), row_bytes_(row_bytes), ranks_(ranks) {}
+
+  BlockView operator[](int64_t rank) const { return {data_ + rank * row_bytes_, ranks_}; }
+  const BlockHeader& header(int64_t rank) const { return (*this)[rank].header(); }
+  int64_t size() const { return ranks_; }
+
+ private:
+  uint8_t* data_;
+  int64_t row_bytes_;
+  int64_t ranks_;
+};
+
+// What a rank says is wrong with its call, or what two ranks disagree on, as a sentence; empty where they
+// agree. `index` is the tensor's in its list.
+std::string disagreement(const BlockRows& blocks, const Kinds& kinds, int64_t index = 0);
+
+// Something that ranks may have to say alike.
+enum class Point : uint8_t { dtype, device, ndim, dim, shape, op, grad, factor };
+
+// The same of two ranks and one point.
+std::string disagreement_on(Point point, const BlockRows& blocks, const Kinds& kinds, int64_t first,
+                            int64_t other);
+
+// What the hashes stand for is alike.
+bool have_same_hash(const BlockRows& blocks);
+
+// Of blocks whose slots hold those words, a line per point, "name: value": the first point on which two ranks
+// differ.
+std::string disagreement_in_words(const BlockRows& blocks);
+
+}  // namespace shardway::wire
