@@ -1,9 +1,9 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm stress soak golden gallery surface docs fuzz lint format wheel test-torch test-install sdist release \
+.PHONY: help demo program test test-arm sanitize stress soak golden gallery surface docs fuzz lint format wheel test-torch test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-backend bench-before bench-lists bench-dtensor bench-gpu torch-suite clean library everything
+	bench-redistribute bench-shm bench-backend bench-before bench-lists frames bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.txt)
@@ -44,6 +44,17 @@ torch-suite: library  ## PyTorch's own tests of backends, on ours, and its op da
 	@scripts/setup test
 	@$(PYTHON) -m tests.torch_suite
 	@$(PYTHON) -m pytest -q tests/torch_suite/op_database.py
+
+# Without torch: its own libraries are not instrumented. Ranks are threads under the thread sanitizer, which sees no race
+# between processes; it must find the planted one.
+sanitize:  ## tests of what needs no torch under the sanitizers: addresses and undefined behaviour, then threads
+	@scripts/setup test
+	@for kind in asan tsan; do \
+	  cmake --preset $$kind -B build/$$kind-no-torch -DSHARDWAY_TORCH=OFF -DCMAKE_CXX_FLAGS=-O1 >/dev/null; \
+	  echo "== building with $$kind" && cmake --build build/$$kind-no-torch; \
+	done
+	@echo "== addresses, undefined behaviour" && ctest --test-dir build/asan-no-torch --output-on-failure -j 2
+	@echo "== threads" && ctest --test-dir build/tsan-no-torch --output-on-failure -j 2 -R "^shm|^terms"
 
 stress: library  ## half an hour of everything at once, every value checked; nothing may crash, hang or grow
 	@scripts/setup test
@@ -146,6 +157,10 @@ bench-before: library  ## compare this tree with another commit, call by call: m
 bench-lists: library  ## compare a list of tensors in one call with one by one and a plain copy
 	@scripts/setup test
 	@$(PYTHON) -m bench.lists
+
+frames:  ## how many of our functions a call goes through, and those of another commit: make frames COMMIT=...
+	@scripts/setup build
+	@$(PYTHON) -m bench.frames $(COMMIT)
 
 bench-dtensor: library  ## compare DTensor inside and outside of use_for_dtensor
 	@scripts/setup test

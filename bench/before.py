@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.backend_contenders import BARRIER
 from bench.backend_contenders import OPS as BACKEND_OPS
+from bench.commits import ROOT, unpacked
 from bench.ragged_contenders import OPS as RAGGED_OPS
 from bench.rank_programs import Call, RankProgram
 from bench.redistribute_claims import SHAPES as REDISTRIBUTE_SHAPES
@@ -25,7 +26,6 @@ from bench.redistribute_contenders import ops_on
 from bench.report import OUTPUT_FOLDER, Claim, Progress, bytes_text, geometric_mean, print_claims, us_text, write_json
 from bench.shm_rows import KIB, MIB, OPS, SHAPES, SIZES, Case
 
-ROOT = Path(__file__).resolve().parent.parent
 BEFORE, AFTER = "before", "after"
 TURNS = 5
 AGAIN = 2  # times that a row under the line is measured once more, after all others
@@ -170,17 +170,9 @@ class Contest:
 
 
 def build(commit: str) -> Path:
-    """The tree of a commit with its library and its programs of ranks, in a folder of its own."""
-    sha = subprocess.run(
-        ["git", "rev-parse", "--short=12", f"{commit}^{{commit}}"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.strip()
-    tree = ROOT / "build" / "before" / sha
-    if not tree.exists():
-        tree.mkdir(parents=True)
-        archive = subprocess.run(["git", "archive", sha], cwd=ROOT, check=True, capture_output=True).stdout
-        subprocess.run(["tar", "x"], cwd=tree, input=archive, check=True)
-        (tree / ".venv").symlink_to(ROOT / ".venv")
-    print(f"== building {sha} in {tree.relative_to(ROOT)}", flush=True)
+    """The tree of a commit with its library and its programs of ranks."""
+    tree = unpacked(commit)
+    print(f"== building {tree.relative_to(ROOT)}", flush=True)
     quiet = subprocess.DEVNULL
     subprocess.run(["cmake", "--preset", "release", "-DSHARDWAY_BENCH=ON"], cwd=tree, check=True, stdout=quiet)
     for target in ("all", "bench_ranks"):
