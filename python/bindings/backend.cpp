@@ -8,7 +8,7 @@
 
 #include "bindings.h"
 #include "transport/c10d/virtual_group.h"
-#include "transport/group/host.h"
+#include "transport/group/process_group.h"
 
 namespace shardway::python {
 namespace {

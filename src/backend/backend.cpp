@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "backend/call_options.h"
 #include "backend/facts.h"
-#include "backend/manner.h"
 #include "backend/meeting.h"
 #include "backend/work.h"
 #include "shardway/memory.h"
@@ -87,26 +87,26 @@ std::shared_ptr<ShmEngine> Backend::engine(const char* name) {
 }
 
 // The thread may run a call after the backend is gone.
-WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tensors& outputs,
+WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const Tensors& outputs,
                         std::function<void(Collectives&)> call) {
-  const auto used = engine(manner.name());
+  const auto used = engine(options.name());
   const uint64_t number = ++sequence_number_;
   const ParamComms comms([&] {
-    CommsFacts facts = facts_of(*this, manner.name(), inputs, outputs);
-    facts.input_splits = manner.input_splits;
-    facts.output_splits = manner.output_splits;
-    facts.is_async = manner.is_async;
+    CommsFacts facts = facts_of(*this, options.name(), inputs, outputs);
+    facts.input_splits = options.input_splits;
+    facts.output_splits = options.output_splits;
+    facts.is_async = options.is_async;
     return facts;
   });
   auto work =
-      c10::make_intrusive<CallWork>(rank_, manner.type, manner.title, identity_, inputs, outputs, number);
-  const auto timeout = manner.timeout == c10d::kUnsetTimeout ? options_->timeout : manner.timeout;
-  auto run = [used, table = table_, options = options_, identity = identity_, timeout, name = manner.words(),
-              rank = rank_, call = std::move(call)] {
+      c10::make_intrusive<CallWork>(rank_, options.type, options.title, identity_, inputs, outputs, number);
+  const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+  auto run = [used, table = table_, of_group = options_, identity = identity_, timeout,
+              name = options.words(), rank = rank_, call = std::move(call)] {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     identity->explain([&] {
       used->in_turn([&](shm::SharedGroup& group) {
-        const TimeoutForNow for_now(group, timeout, *options);
+        const TimeoutForNow for_now(group, timeout, *of_group);
         Collectives collectives(group, *table);
         const auto made = [&] { ended_if_bad(group, [&] { call(collectives); }); };
         translated(rank, made, name);
@@ -115,7 +115,7 @@ WorkPtr Backend::launch(const Manner& manner, const Tensors& inputs, const Tenso
   };
   // What a callback of a future calls runs at once, on every rank between the same two calls: the callback
   // may wait for it.
-  if (used->is_own_thread() || (!manner.is_async && !is_coalescing_)) {
+  if (used->is_own_thread() || (!options.is_async && !is_coalescing_)) {
     run();
     work->complete(nullptr);
     return work;

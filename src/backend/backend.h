@@ -10,7 +10,7 @@
 
 #include "backend/collectives.h"
 #include "backend/identity.h"
-#include "transport/group/host.h"
+#include "transport/group/process_group.h"
 #include "transport/shm/shm_engine.h"
 
 namespace shardway::backend {
@@ -95,11 +95,11 @@ class [[gnu::visibility("default")]] Backend : public c10d::Backend, public Shar
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;  // NOLINT(google-runtime-int)
 
  private:
-  struct Manner;
+  struct CallOptions;
 
   // The engine, or an error that says that the group is over.
   std::shared_ptr<ShmEngine> engine(const char* name);
-  WorkPtr launch(const Manner& manner, const Tensors& inputs, const Tensors& outputs,
+  WorkPtr launch(const CallOptions& options, const Tensors& inputs, const Tensors& outputs,
                  std::function<void(Collectives&)> call);
   WorkPtr kept(WorkPtr work);
   WorkPtr receive(Tensors& tensors, std::optional<int64_t> from, int tag);
@@ -112,7 +112,7 @@ class [[gnu::visibility("default")]] Backend : public c10d::Backend, public Shar
   c10::intrusive_ptr<Options> options_;
   std::mutex mutex_;
   std::shared_ptr<ShmEngine> engine_;  // null once the group is destroyed
-  std::shared_ptr<Turns> futures_ = std::make_shared<Turns>();
+  std::shared_ptr<CallQueue> futures_ = std::make_shared<CallQueue>();
   std::shared_ptr<Table> table_;
   std::shared_ptr<const Identity> identity_;
   std::atomic<uint64_t> sequence_number_{0};

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "backend/backend.h"
-#include "backend/manner.h"
+#include "backend/call_options.h"
 
 namespace shardway::backend {
 namespace {
@@ -33,33 +33,33 @@ Tensors all_of(const std::vector<Tensors>& lists) {
 
 WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const at::Tensor t = only("broadcast", tensors);
-  return launch(Manner::of(OpType::BROADCAST, "shardway:broadcast", opts), tensors, tensors,
+  return launch(CallOptions::of(OpType::BROADCAST, "shardway:broadcast", opts), tensors, tensors,
                 [t, root = opts.rootRank](Collectives& group) { group.broadcast(t, root); });
 }
 
 WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const at::Tensor t = only("all_reduce", tensors);
   if (t.is_sparse()) return allreduce_sparse(tensors, opts);
-  return launch(Manner::of(OpType::ALLREDUCE, "shardway:all_reduce", opts), tensors, tensors,
+  return launch(CallOptions::of(OpType::ALLREDUCE, "shardway:all_reduce", opts), tensors, tensors,
                 [t, op = opts.reduceOp](Collectives& group) { group.all_reduce(t, op); });
 }
 
 WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const at::Tensor t = only("all_reduce", tensors);
-  return launch(Manner::of(OpType::_ALLREDUCE_SPARSE, "shardway:all_reduce", opts), tensors, tensors,
+  return launch(CallOptions::of(OpType::_ALLREDUCE_SPARSE, "shardway:all_reduce", opts), tensors, tensors,
                 [t, op = opts.reduceOp](Collectives& group) { group.sparse_all_reduce(t, op); });
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   return launch(
-      Manner::of(OpType::ALLREDUCE_COALESCED, "shardway:all_reduce", opts), tensors, tensors,
+      CallOptions::of(OpType::ALLREDUCE_COALESCED, "shardway:all_reduce", opts), tensors, tensors,
       [tensors, op = opts.reduceOp](Collectives& group) { group.all_reduce_together(tensors, op); });
 }
 
 WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const at::Tensor t = only("reduce", tensors);
   return launch(
-      Manner::of(OpType::REDUCE, "shardway:reduce", opts), tensors, tensors,
+      CallOptions::of(OpType::REDUCE, "shardway:reduce", opts), tensors, tensors,
       [t, op = opts.reduceOp, root = opts.rootRank](Collectives& group) { group.reduce(t, op, root); });
 }
 
@@ -67,13 +67,13 @@ WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                            const c10d::AllgatherOptions& opts) {
   const Tensors list = only("all_gather", outputs);
   const at::Tensor input = only("all_gather", inputs);
-  return launch(Manner::of(OpType::ALLGATHER, "shardway:all_gather", opts), inputs, list,
+  return launch(CallOptions::of(OpType::ALLGATHER, "shardway:all_gather", opts), inputs, list,
                 [list, input](Collectives& group) { group.all_gather(list, input); });
 }
 
 WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
-  return launch(Manner::of(OpType::_ALLGATHER_BASE, "shardway:_all_gather_base", opts), {input}, {output},
-                [output, input](Collectives& group) { group.all_gather_single(output, input); });
+  return launch(CallOptions::of(OpType::_ALLGATHER_BASE, "shardway:_all_gather_base", opts), {input},
+                {output}, [output, input](Collectives& group) { group.all_gather_single(output, input); });
 }
 
 // c10d has the lists by rank here: outputs[r][i] is input i of rank r.
@@ -82,8 +82,8 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
   TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_, "all_gather_coalesced: ", outputs.size(),
                     " lists for ", size_, " ranks");
   for (const Tensors& list : outputs) check_lengths("all_gather_coalesced", list.size(), inputs.size());
-  return launch(Manner::of(OpType::ALLGATHER_COALESCED, "shardway:all_gather", opts), inputs, all_of(outputs),
-                [outputs, inputs](Collectives& group) {
+  return launch(CallOptions::of(OpType::ALLGATHER_COALESCED, "shardway:all_gather", opts), inputs,
+                all_of(outputs), [outputs, inputs](Collectives& group) {
                   for (size_t i = 0; i < inputs.size(); ++i) {
                     Tensors list;
                     for (const Tensors& of_rank : outputs) list.push_back(of_rank[i]);
@@ -95,7 +95,7 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
 WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllgatherOptions& opts) {
   check_lengths("all_gather_into_tensor", outputs.size(), inputs.size());
-  return launch(Manner::of(OpType::COALESCED, "shardway:_all_gather_base", opts), inputs, outputs,
+  return launch(CallOptions::of(OpType::COALESCED, "shardway:_all_gather_base", opts), inputs, outputs,
                 [outputs, inputs](Collectives& group) {
                   for (size_t i = 0; i < inputs.size(); ++i) group.all_gather_single(outputs[i], inputs[i]);
                 });
@@ -104,7 +104,7 @@ WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inpu
 WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   const at::Tensor input = only("gather", inputs);
   const Tensors list = outputs.empty() ? Tensors{} : only("gather", outputs);
-  return launch(Manner::of(OpType::GATHER, "shardway:gather", opts), inputs, list,
+  return launch(CallOptions::of(OpType::GATHER, "shardway:gather", opts), inputs, list,
                 [list, input, root = opts.rootRank](Collectives& group) { group.gather(list, input, root); });
 }
 
@@ -112,7 +112,7 @@ WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c
   const at::Tensor output = only("scatter", outputs);
   const Tensors list = inputs.empty() ? Tensors{} : only("scatter", inputs);
   return launch(
-      Manner::of(OpType::SCATTER, "shardway:scatter", opts), list, outputs,
+      CallOptions::of(OpType::SCATTER, "shardway:scatter", opts), list, outputs,
       [output, list, root = opts.rootRank](Collectives& group) { group.scatter(output, list, root); });
 }
 
@@ -121,13 +121,13 @@ WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   const at::Tensor output = only("reduce_scatter", outputs);
   const Tensors list = only("reduce_scatter", inputs);
   return launch(
-      Manner::of(OpType::REDUCE_SCATTER, "shardway:reduce_scatter", opts), list, outputs,
+      CallOptions::of(OpType::REDUCE_SCATTER, "shardway:reduce_scatter", opts), list, outputs,
       [output, list, op = opts.reduceOp](Collectives& group) { group.reduce_scatter(output, list, op); });
 }
 
 WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                       const c10d::ReduceScatterOptions& opts) {
-  return launch(Manner::of(OpType::_REDUCE_SCATTER_BASE, "shardway:_reduce_scatter_base", opts), {input},
+  return launch(CallOptions::of(OpType::_REDUCE_SCATTER_BASE, "shardway:_reduce_scatter_base", opts), {input},
                 {output}, [output, input, op = opts.reduceOp](Collectives& group) {
                   group.reduce_scatter_single(output, input, op);
                 });
@@ -136,7 +136,7 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::ReduceScatterOptions& opts) {
   check_lengths("reduce_scatter_tensor", outputs.size(), inputs.size());
-  return launch(Manner::of(OpType::COALESCED, "shardway:_reduce_scatter_base", opts), inputs, outputs,
+  return launch(CallOptions::of(OpType::COALESCED, "shardway:_reduce_scatter_base", opts), inputs, outputs,
                 [outputs, inputs, op = opts.reduceOp](Collectives& group) {
                   for (size_t i = 0; i < inputs.size(); ++i)
                     group.reduce_scatter_single(outputs[i], inputs[i], op);
@@ -145,21 +145,21 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inpu
 
 WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
-  Manner manner = Manner::of(OpType::ALLTOALL_BASE, "shardway:all_to_all", opts);
-  manner.input_splits = input_splits;
-  manner.output_splits = output_splits;
-  return launch(manner, {input}, {output}, [output, input, output_splits, input_splits](Collectives& group) {
+  CallOptions options = CallOptions::of(OpType::ALLTOALL_BASE, "shardway:all_to_all", opts);
+  options.input_splits = input_splits;
+  options.output_splits = output_splits;
+  return launch(options, {input}, {output}, [output, input, output_splits, input_splits](Collectives& group) {
     group.all_to_all_single(output, input, output_splits, input_splits);
   });
 }
 
 WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
-  return launch(Manner::of(OpType::ALLTOALL, "shardway:all_to_all", opts), inputs, outputs,
+  return launch(CallOptions::of(OpType::ALLTOALL, "shardway:all_to_all", opts), inputs, outputs,
                 [outputs, inputs](Collectives& group) { group.all_to_all(outputs, inputs); });
 }
 
 WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
-  return launch(Manner::of(OpType::BARRIER, "shardway:barrier", opts), {}, {},
+  return launch(CallOptions::of(OpType::BARRIER, "shardway:barrier", opts), {}, {},
                 [](Collectives& group) { group.barrier(); });
 }
 

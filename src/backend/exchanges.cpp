@@ -79,7 +79,7 @@ void Collectives::broadcast(const at::Tensor& t, int64_t root) {
       exchange.to = {.base = to->data(), .parts = one_for(root, size(), bytes_in(t))};
     }
     return Prepared{{.dtype = t.scalar_type(), .root = root, .sends = count, .takes = count},
-                    flat_of(exchange, rank())};
+                    contiguous_of(exchange, rank())};
   });
   if (to) to->finish();
 }
@@ -96,7 +96,7 @@ void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
     exchange.to = to->target();
     return Prepared{
         {.dtype = input.scalar_type(), .sends = {.each = input.numel()}, .takes = counts_of(outputs)},
-        flat_of(exchange, rank())};
+        contiguous_of(exchange, rank())};
   });
   to->finish();
 }
@@ -117,7 +117,7 @@ void Collectives::all_gather_single(const at::Tensor& output, const at::Tensor& 
     BytesExchange exchange = to_all(x, size());
     exchange.to = {.base = to->data(), .parts = spans_of(count, size(), static_cast<int64_t>(x.itemsize()))};
     return Prepared{{.dtype = input.scalar_type(), .sends = count, .takes = count},
-                    flat_of(exchange, rank())};
+                    contiguous_of(exchange, rank())};
   });
   to->finish();
 }
@@ -142,7 +142,7 @@ void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int64_
     } else {
       TORCH_CHECK_VALUE(outputs.empty(), "a rank other than the root has a list of outputs");
     }
-    return Prepared{std::move(terms), flat_of(exchange, rank())};
+    return Prepared{std::move(terms), contiguous_of(exchange, rank())};
   });
   if (to) to->finish();
 }
@@ -167,7 +167,7 @@ void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int64
     } else {
       TORCH_CHECK_VALUE(inputs.empty(), "a rank other than the root has a list of inputs");
     }
-    return Prepared{std::move(terms), flat_of(exchange, rank())};
+    return Prepared{std::move(terms), contiguous_of(exchange, rank())};
   });
   to->finish();
 }
@@ -186,7 +186,7 @@ void Collectives::all_to_all(const Tensors& outputs, const Tensors& inputs) {
     const BytesExchange exchange{.input = bytes_of(x),
                                  .sends = spans_of(terms.sends, size(), static_cast<int64_t>(x.itemsize())),
                                  .to = to->target()};
-    return Prepared{std::move(terms), flat_of(exchange, rank())};
+    return Prepared{std::move(terms), contiguous_of(exchange, rank())};
   });
   to->finish();
 }
@@ -210,7 +210,7 @@ void Collectives::all_to_all_single(const at::Tensor& output, const at::Tensor& 
         .input = bytes_of(x),
         .sends = spans_of(terms.sends, size(), element_bytes),
         .to = {.base = to->data(), .parts = spans_of(terms.takes, size(), element_bytes)}};
-    return Prepared{std::move(terms), flat_of(exchange, rank())};
+    return Prepared{std::move(terms), contiguous_of(exchange, rank())};
   });
   to->finish();
 }

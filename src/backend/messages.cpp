@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "backend/backend.h"
+#include "backend/call_options.h"
 #include "backend/facts.h"
-#include "backend/manner.h"
 #include "backend/memory.h"
 #include "backend/work.h"
 #include "shm/memory/errors.h"

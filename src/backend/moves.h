@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/memory.h"
-#include "shm/calls/flat.h"
+#include "shm/calls/contiguous.h"
 
 namespace shardway::backend {
 
@@ -18,7 +18,7 @@ struct BytesExchange {
   Target to = {};
 };
 
-shm::Flat flat_of(const BytesExchange& exchange, int64_t rank);
+shm::ContiguousCall contiguous_of(const BytesExchange& exchange, int64_t rank);
 
 // The combination of all ranks' inputs, part r of it at rank r. `output` may be this rank's own part.
 struct PartsReduction {
@@ -28,6 +28,6 @@ struct PartsReduction {
   shm::Combine how = {};
 };
 
-shm::Flat flat_of(const PartsReduction& reduction, int64_t rank);
+shm::ContiguousCall contiguous_of(const PartsReduction& reduction, int64_t rank);
 
 }  // namespace shardway::backend

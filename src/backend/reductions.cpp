@@ -72,7 +72,7 @@ void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& ou
                              .parts = spans_of(terms.sends, group.size(), static_cast<int64_t>(x.itemsize())),
                              .output = to->data()};
     reduction.how = combine_of(op, output.scalar_type(), group.size(), terms);
-    return Prepared{std::move(terms), flat_of(reduction, group.rank())};
+    return Prepared{std::move(terms), contiguous_of(reduction, group.rank())};
   });
   to->finish();
 }
@@ -141,7 +141,7 @@ void Collectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) 
     for (int64_t to = 0; to < size(); ++to)
       reduction.parts.push_back({.begin = to > root ? bytes : 0, .bytes = to == root ? bytes : 0});
     if (rank() == root) reduction.output = static_cast<std::byte*>(x.mutable_data_ptr());
-    return Prepared{std::move(terms), flat_of(reduction, rank())};
+    return Prepared{std::move(terms), contiguous_of(reduction, rank())};
   });
   if (rank() == root && !x.is_same(t)) t.copy_(x);
 }

@@ -20,8 +20,8 @@ int64_t row_bytes(int64_t ranks) { return wire::longest_line(ranks) + wire::kPro
 
 void move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
           const shm::Talk& talk) {
-  if (const auto* flat = std::get_if<shm::Flat>(&prepared.moves)) {
-    group.run(*flat, subject, &talk);
+  if (const auto* contiguous = std::get_if<shm::ContiguousCall>(&prepared.moves)) {
+    group.run(*contiguous, subject, &talk);
   } else if (const auto* all_reduce = std::get_if<shm::AllReduce>(&prepared.moves)) {
     group.run(*all_reduce, subject, &talk);
   } else {

@@ -32,7 +32,7 @@ struct Terms {
 // One rank's side of a call: what it says, and what moves when all say what fits.
 struct Prepared {
   Terms terms = {};
-  std::variant<std::monostate, shm::Flat, shm::AllReduce> moves = {};
+  std::variant<std::monostate, shm::ContiguousCall, shm::AllReduce> moves = {};
 };
 
 // Of a group: so long a block can be told in a meeting.

@@ -82,7 +82,7 @@ class ManyWorks : public c10d::Work {
 // What all receives of a group have in common.
 struct Receiving {
   std::shared_ptr<ShmEngine> engine;
-  std::shared_ptr<Turns> futures;
+  std::shared_ptr<CallQueue> futures;
   std::shared_ptr<const Identity> identity;
   std::chrono::milliseconds timeout;
 };

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "rank_runner.h"
-#include "shm/calls/flat.h"
+#include "shm/calls/contiguous.h"
 #include "shm/group/group.h"
 
 namespace shardway::testing {
@@ -14,13 +14,13 @@ namespace {
 constexpr int64_t kBytes = 256 << 10;
 
 // All ranks' tensors, one behind the other.
-shm::Flat gather(const shm::SharedGroup& group, const std::byte* input, std::byte* output) {
-  shm::Flat flat{.input = input, .input_bytes = kBytes, .output = output};
+shm::ContiguousCall gather(const shm::SharedGroup& group, const std::byte* input, std::byte* output) {
+  shm::ContiguousCall call{.input = input, .input_bytes = kBytes, .output = output};
   for (int64_t rank = 0; rank < group.size(); ++rank) {
-    flat.sends.push_back({.begin = 0, .bytes = kBytes});
-    flat.takes.push_back({.from = 0, .to = rank * kBytes, .bytes = kBytes});
+    call.sends.push_back({.begin = 0, .bytes = kBytes});
+    call.takes.push_back({.from = 0, .to = rank * kBytes, .bytes = kBytes});
   }
-  return flat;
+  return call;
 }
 
 void race(shm::SharedGroup& group) {

@@ -18,7 +18,7 @@ namespace shardway {
 
 using wire::kMaxDims;
 
-// Of what all ranks must say alike: layouts and the way between them, a mesh.
+// Of what all ranks must say alike: layouts and the plan between them, a mesh.
 using wire::CallHash;
 
 CallHash hash_of(const std::string& words);  // the same on every host

@@ -58,7 +58,8 @@ variable_list moved_back(const variable_list& grads, const Adjoints& adjoints) {
                           return c10::str("backward of redistribute of a list (call ", number, ")");
                         }};
   std::vector<Walker> walkers;
-  for (size_t i = 0; i < grads.size(); ++i) walkers.emplace_back(*adjoints[i]->way, materialized(grads[i]));
+  for (size_t i = 0; i < grads.size(); ++i)
+    walkers.emplace_back(*adjoints[i]->prepared, materialized(grads[i]));
   numbered(group, [&] { named("redistribute", [&] { walk(walkers, group, subject); }); });
   variable_list landed;
   for (size_t i = 0; i < grads.size(); ++i) {
@@ -72,12 +73,12 @@ variable_list moved_back(const variable_list& grads, const Adjoints& adjoints) {
 
 variable_list run_backward(const variable_list& grads, const Adjoints& adjoints) {
   const auto is_identity = [](const auto& adjoint) {
-    return adjoint->way->stages.empty() && adjoint->divisor == 1;
+    return adjoint->prepared->stages.empty() && adjoint->divisor == 1;
   };
   if (std::all_of(adjoints.begin(), adjoints.end(), is_identity)) return grads;
   const Recording recording("redistribute", grads, Recording::Pass::backward);
   const AdjointOptions& of_first = adjoints[0]->options;
-  const auto moves = [](const auto& adjoint) { return communicates(*adjoint->way); };
+  const auto moves = [](const auto& adjoint) { return communicates(*adjoint->prepared); };
   if (std::any_of(adjoints.begin(), adjoints.end(), moves))
     agree_on_gradient({Collective::redistribute, of_first.number}, grads[0], of_first.place->group);
   variable_list outs = moved_back(grads, adjoints);
@@ -86,9 +87,9 @@ variable_list run_backward(const variable_list& grads, const Adjoints& adjoints)
   Adjoints seconds;
   for (const auto& adjoint : adjoints) {
     AdjointOptions options = adjoint->options;
-    options.gradient = without_addends(adjoint->way->plan->to);
+    options.gradient = without_addends(adjoint->prepared->plan->to);
     options.number = next_order(options.number);
-    seconds.push_back(adjoint_of(*adjoint->way, options, adjoint->divisor));
+    seconds.push_back(adjoint_of(*adjoint->prepared, options, adjoint->divisor));
   }
   return with_adjoints(grads, std::move(outs), seconds);
 }
@@ -103,16 +104,17 @@ Layout without_addends(const Layout& layout) {
   return layout.with(placements, layout.order());
 }
 
-std::shared_ptr<const Adjoint> adjoint_of(const Way& way, const AdjointOptions& options, int64_t divisor) {
-  std::shared_ptr<const Way> back;
+std::shared_ptr<const Adjoint> adjoint_of(const PreparedPlan& prepared, const AdjointOptions& options,
+                                          int64_t divisor) {
+  std::shared_ptr<const PreparedPlan> back;
   const std::string problem = problem_in([&] {
-    const auto found = plan(options.gradient, without_addends(way.plan->from),
+    const auto found = plan(options.gradient, without_addends(prepared.plan->from),
                             {.topology = options.topology, .max_bytes = options.max_bytes});
-    back = way_along(found, *options.place);
+    back = prepare(found, *options.place);
   });
   TORCH_CHECK_VALUE(problem.empty(), "redistribute: its gradient: ", problem);
   return std::make_shared<const Adjoint>(
-      Adjoint{.way = back, .divisor = divisor * way.divisor, .options = options});
+      Adjoint{.prepared = back, .divisor = divisor * prepared.divisor, .options = options});
 }
 
 at::Tensor with_adjoint(const at::Tensor& x, const at::Tensor& out,

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "ops/mesh/way.h"
+#include "ops/mesh/prepared_plan.h"
 
 namespace shardway {
 
@@ -22,18 +22,19 @@ struct AdjointOptions {
   uint64_t number = 0;  // of the call whose gradient it is; see Forward
 };
 
-// The way of a gradient, and what it is divided by.
+// The plan by which a gradient goes back, and what it is divided by.
 struct Adjoint {
-  std::shared_ptr<const Way> way;
+  std::shared_ptr<const PreparedPlan> prepared;
   int64_t divisor = 1;
   AdjointOptions options;
 };
 
-// Throws c10::ValueError, the same on every rank, where the gradient has no way back.
-std::shared_ptr<const Adjoint> adjoint_of(const Way& way, const AdjointOptions& options, int64_t divisor = 1);
+// Throws c10::ValueError, the same on every rank, where no plan leads back.
+std::shared_ptr<const Adjoint> adjoint_of(const PreparedPlan& prepared, const AdjointOptions& options,
+                                          int64_t divisor = 1);
 
-// `out`, which the way made of `x`, with its gradient; also where this rank's x needs none, since backward is
-// a collective that every rank runs.
+// `out`, which the plan made of `x`, with its gradient; also where this rank's x needs none, since backward
+// is a collective that every rank runs.
 at::Tensor with_adjoint(const at::Tensor& x, const at::Tensor& out,
                         const std::shared_ptr<const Adjoint>& adjoint);
 

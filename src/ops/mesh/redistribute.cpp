@@ -15,10 +15,11 @@ namespace {
 
 Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request) {
   const Layout& from = tensor.layout();
-  return {.collective = Collective::redistribute,
-          .x = tensor.local(),
-          .wanted = request.way->wanted,
-          .hash = CallHash{from.hash() * 31 + to.hash(), request.way->hash * 31 + request.gradient->hash()}};
+  return {
+      .collective = Collective::redistribute,
+      .x = tensor.local(),
+      .wanted = request.prepared->wanted,
+      .hash = CallHash{from.hash() * 31 + to.hash(), request.prepared->hash * 31 + request.gradient->hash()}};
 }
 
 // What a rank knows of the others before the first step.
@@ -33,8 +34,8 @@ struct KnownOfAll {
 // hear of a gradient, which may need it.
 bool is_local(const MeshTensor& tensor, const Request& request) {
   const Group& group = tensor.group();
-  if (!request.way) return is_everywhere(tensor.layout(), group);
-  return !communicates(*request.way) && tensor.layout().mesh().size() == group.size();
+  if (!request.prepared) return is_everywhere(tensor.layout(), group);
+  return !communicates(*request.prepared) && tensor.layout().mesh().size() == group.size();
 }
 
 KnownOfAll known_by(const Agreement& agreement) {
@@ -87,22 +88,22 @@ class Redistribution {
   // All that is left to be done.
   MeshTensor finish() {
     if (request_.keeps_layout) return tensor_;
-    const Way& way = *request_.way;
+    const PreparedPlan& prepared = *request_.prepared;
     at::Tensor out = [&] {
       const at::AutoDispatchBelowADInplaceOrView guard;
       if (!walker_) begin(known_.device);
       return numbered(tensor_.group(), [&] { return named("redistribute", [&] { return walked(); }); });
     }();
-    if (way.stages.empty()) out = out.clone();
+    if (prepared.stages.empty()) out = out.clone();
     if (adjoint_) out = with_adjoint(x_, out, adjoint_);
-    return result_of(tensor_, way, out);
+    return result_of(tensor_, prepared, out);
   }
 
  private:
   void begin(c10::DeviceType device) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    x_ = input_of(tensor_, *request_.way, device);
-    walker_.emplace(*request_.way, materialized(x_));
+    x_ = input_of(tensor_, *request_.prepared, device);
+    walker_.emplace(*request_.prepared, materialized(x_));
   }
 
   at::Tensor walked() {
@@ -139,7 +140,7 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   if (problem.empty()) call = call_of(tensor, *to, request);
   call.words = [&] { return words_of(tensor.layout(), *to, request, *tensor.place()); };
   Redistribution moves(tensor, request, options);
-  const bool has_legs = problem.empty() && communicates(*request.way);
+  const bool has_legs = problem.empty() && communicates(*request.prepared);
   if (has_legs && named("redistribute", [&] { return group.transport().moves_in_meeting(tensor.local()); })) {
     call.leg = moves.prepare();
     agree_and_move(call, group, [&](const Agreement& agreement) { return moves.agree(known_by(agreement)); });

@@ -52,7 +52,7 @@ std::string words_of(const MeshTensors& tensors, const Layouts& to, const Reques
   std::string words = c10::str("the number of tensors: ", tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i)
     words += c10::str("\ntensor ", i, ": ", to_string(tensors[i].layout()), " to ", to_string(to[i]), " by ",
-                      requests[i]->way->plan->text());
+                      requests[i]->prepared->plan->text());
   return words;
 }
 
@@ -62,7 +62,7 @@ CallHash hash_of(const MeshTensors& tensors, const Layouts& to, const Requests& 
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (i == 0 || requests[i] != requests[i - 1]) layouts = tensors[i].layout().hash() * 31 + to[i].hash();
     hash[0] = hash[0] * 31 + layouts;
-    hash[1] = hash[1] * 31 + requests[i]->way->hash;
+    hash[1] = hash[1] * 31 + requests[i]->prepared->hash;
   }
   return hash;
 }
@@ -130,11 +130,12 @@ std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::T
                                const Group& group, const Subject& subject) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   std::vector<Walker> walkers;
-  for (size_t i = 0; i < inputs.size(); ++i) walkers.emplace_back(*requests[i]->way, materialized(inputs[i]));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    walkers.emplace_back(*requests[i]->prepared, materialized(inputs[i]));
   walk(walkers, group, subject);
   std::vector<at::Tensor> outs;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool is_input = requests[i]->way->stages.empty() && !requests[i]->keeps_layout;
+    const bool is_input = requests[i]->prepared->stages.empty() && !requests[i]->keeps_layout;
     outs.push_back(is_input ? walkers[i].held().clone() : walkers[i].held());
   }
   return outs;
@@ -178,7 +179,7 @@ MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const st
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const c10::DeviceType device = facts[i].device.value_or(c10::DeviceType::CPU);
-    inputs.push_back(input_of(tensors[i], *requests[i]->way, device));
+    inputs.push_back(input_of(tensors[i], *requests[i]->prepared, device));
   }
   std::vector<at::Tensor> outs = named("redistribute", [&] {
     return walked(requests, inputs, tensors[0].group(), moves_of("redistribute", number));
@@ -188,7 +189,7 @@ MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const st
   results.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     results.push_back(requests[i]->keeps_layout ? tensors[i]
-                                                : result_of(tensors[i], *requests[i]->way, outs[i]));
+                                                : result_of(tensors[i], *requests[i]->prepared, outs[i]));
   }
   return results;
 }

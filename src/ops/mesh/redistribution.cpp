@@ -62,40 +62,41 @@ bool knows_all(const MeshTensor& tensor) {
 void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
                   Request& request) {
   const Layout& from = tensor.layout();
-  request.way = way_along(chosen_plan(from, to, options), *tensor.place());
+  request.prepared = prepare(chosen_plan(from, to, options), *tensor.place());
   request.gradient = gradient_layout(to, options.grad_placements);
-  request.keeps_layout = from == to && !options.grad_placements && request.way->stages.empty();
+  request.keeps_layout = from == to && !options.grad_placements && request.prepared->stages.empty();
   const at::Tensor& local = tensor.local();
-  if (request.way->combines && local.defined()) check_reduction(local, *request.way->combines);
+  if (request.prepared->combines && local.defined()) check_reduction(local, *request.prepared->combines);
 }
 
 std::string words_of(const Layout& from, const Layout& to, const Request& request,
                      const MeshTensor::Place& place) {
   return c10::str("the tensor: ", described(from), "\nthe target: ", described(to),
-                  "\nthe gradient: ", described(*request.gradient), "\nthe plan: ", request.way->plan->text(),
+                  "\nthe gradient: ", described(*request.gradient),
+                  "\nthe plan: ", request.prepared->plan->text(),
                   "\nthe group's ranks: ", at::IntArrayRef(place.ranks.numbers()));
 }
 
-at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType device) {
+at::Tensor input_of(const MeshTensor& tensor, const PreparedPlan& prepared, c10::DeviceType device) {
   if (tensor.local().defined()) return tensor.local();
-  return at::empty(input_shape(way, *tensor.place()),
+  return at::empty(input_shape(prepared, *tensor.place()),
                    at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
 }
 
-MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor& out) {
-  const bool is_inside = way.plan->to.mesh().position_of(tensor.rank()).has_value();
-  const std::shared_ptr<const Layout> layout(way.plan, &way.plan->to);
+MeshTensor result_of(const MeshTensor& tensor, const PreparedPlan& prepared, const at::Tensor& out) {
+  const bool is_inside = prepared.plan->to.mesh().position_of(tensor.rank()).has_value();
+  const std::shared_ptr<const Layout> layout(prepared.plan, &prepared.plan->to);
   if (is_inside) return {out, out, layout, tensor.place()};
   return {at::Tensor(), out.requires_grad() ? out : at::Tensor(), layout, tensor.place()};
 }
 
 std::shared_ptr<const Adjoint> adjoint_of(const MeshTensor& tensor, const Request& request,
                                           const RedistributeOptions& options, uint64_t number) {
-  return adjoint_of(*request.way, {.gradient = *request.gradient,
-                                   .place = tensor.place(),
-                                   .topology = options.topology,
-                                   .max_bytes = options.max_bytes,
-                                   .number = number});
+  return adjoint_of(*request.prepared, {.gradient = *request.gradient,
+                                        .place = tensor.place(),
+                                        .topology = options.topology,
+                                        .max_bytes = options.max_bytes,
+                                        .number = number});
 }
 
 }  // namespace shardway

@@ -1,4 +1,4 @@
-// What a call of redistribute is about: one tensor, and the way to its target.
+// What a call of redistribute is about: one tensor, and the plan to its target.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,14 +8,14 @@
 #include <string>
 
 #include "ops/mesh/adjoint.h"
-#include "ops/mesh/way.h"
+#include "ops/mesh/prepared_plan.h"
 #include "shardway/redistribute.h"
 
 namespace shardway {
 
 // One rank's call, as it understood its arguments.
 struct Request {
-  std::shared_ptr<const Way> way = nullptr;
+  std::shared_ptr<const PreparedPlan> prepared = nullptr;
   std::optional<Layout> gradient = std::nullopt;  // of the result's gradient
   bool keeps_layout = false;                      // the result is the input
 };
@@ -37,9 +37,9 @@ std::string words_of(const Layout& from, const Layout& to, const Request& reques
                      const MeshTensor::Place& place);
 
 // The local tensor, or on a rank outside the mesh one without elements.
-at::Tensor input_of(const MeshTensor& tensor, const Way& way, c10::DeviceType device);
+at::Tensor input_of(const MeshTensor& tensor, const PreparedPlan& prepared, c10::DeviceType device);
 
-MeshTensor result_of(const MeshTensor& tensor, const Way& way, const at::Tensor& out);
+MeshTensor result_of(const MeshTensor& tensor, const PreparedPlan& prepared, const at::Tensor& out);
 
 // `number` is that of the call.
 std::shared_ptr<const Adjoint> adjoint_of(const MeshTensor& tensor, const Request& request,

@@ -1,9 +1,9 @@
 // What a rank shows to the others of a group. Its board lies in its own arena: it alone writes it, all read
 // it. A board has a section in the group's memory, with payloads and slots (group_memory.h). Any rank can
 // write there. A section's bytes have one writer at a time, and that is not always the board's rank: readers
-// hand lines back (lines.h), and two ranks may fill each other's slots (swap.h, shuttle.h) and payloads
-// (desk.h). docs/architecture.md says for each kind of byte who writes it, until when, and which store hands
-// it over.
+// hand lines back (lines.h), and two ranks may fill each other's slots (swap.h, two_rank_all_reduce.h) and
+// payloads (group_state.h). docs/architecture.md says for each kind of byte who writes it, until when, and
+// which store hands it over.
 #pragma once
 
 #include <array>
@@ -193,9 +193,9 @@ class Board {
   BoardPlan plan_{1};
 };
 
-// Where the owner of a board puts what rides with the header of a collective, unless two ranks swap (desk.h):
-// small payloads in two places by turns, which stay in the cache; others one behind the other, and around.
-// The payload before may still be read; the one before that is not.
+// Where the owner of a board puts what rides with the header of a collective, unless two ranks swap
+// (group_state.h): small payloads in two places by turns, which stay in the cache; others one behind the
+// other, and around. The payload before may still be read; the one before that is not.
 class Payloads {
  public:
   int64_t place(const Board& board, uint64_t number, int64_t bytes) {

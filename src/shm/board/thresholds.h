@@ -76,8 +76,8 @@ inline constexpr int64_t kRanksOfPasses = 2;
 // With more, up to this many bytes.
 inline constexpr int64_t kMostForEverybody = 16 << 10;
 
-// From this many bytes on two ranks share the work (shuttle.h). 16 KiB 1.3 to 1.5 µs so and 1.6 to 1.8 beside
-// the header, 64 KiB 3.3 to 4.3 and 5.3 to 6.1; 8 KiB 0.8 to 1.1 both ways.
+// From this many bytes on two ranks share the work (two_rank_all_reduce.h). 16 KiB 1.3 to 1.5 µs so and 1.6
+// to 1.8 beside the header, 64 KiB 3.3 to 4.3 and 5.3 to 6.1; 8 KiB 0.8 to 1.1 both ways.
 inline constexpr int64_t kShuttleFromBytes = 8 << 10;
 
 // Pieces that go there and back: enough of them that both ranks have work, few enough bytes that the slots in

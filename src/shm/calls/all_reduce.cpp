@@ -6,8 +6,8 @@
 
 #include "shm/board/lines.h"
 #include "shm/calls/header.h"
-#include "shm/calls/shuttle.h"
 #include "shm/calls/streams.h"
+#include "shm/calls/two_rank_all_reduce.h"
 #include "shm/kernels/copy.h"
 
 namespace shardway::shm {
@@ -41,9 +41,9 @@ Share share_at(int64_t bytes, int64_t rank, int64_t size) {
 }
 
 // How large an input lies beside the header at most.
-int64_t most_beside_header(const Desk& desk) {
-  return desk.tuning.shuttles ? std::min(kShuttleFromBytes, desk.tuning.inline_bytes)
-                              : desk.tuning.inline_bytes;
+int64_t most_beside_header(const GroupState& state) {
+  return state.tuning.shuttles ? std::min(kShuttleFromBytes, state.tuning.inline_bytes)
+                               : state.tuning.inline_bytes;
 }
 
 [[noreturn]] void refuse(int64_t peer, const std::string& why) {
@@ -64,43 +64,44 @@ Header header_at(const Sight& sight, const AllReduce& all_reduce) {
 
 }  // namespace
 
-bool is_for_everybody(const Desk& desk, const AllReduce& all_reduce) {
-  return desk.waiting->size() <= kRanksOfPasses ||
-         all_reduce.bytes <= std::min(kMostForEverybody, desk.tuning.inline_bytes);
+bool is_for_everybody(const GroupState& state, const AllReduce& all_reduce) {
+  return state.waiting->size() <= kRanksOfPasses ||
+         all_reduce.bytes <= std::min(kMostForEverybody, state.tuning.inline_bytes);
 }
 
-Flat share_of(const AllReduce& all_reduce, int64_t rank, int64_t size) {
+ContiguousCall share_of(const AllReduce& all_reduce, int64_t rank, int64_t size) {
   const Share own = share_at(all_reduce.bytes, rank, size);
-  Flat flat{.element_bytes = bytes_of(all_reduce.how.element),
-            .input = all_reduce.input,
-            .input_bytes = all_reduce.bytes,
-            .output = all_reduce.output + own.begin};
-  flat.combine = all_reduce.how;
+  ContiguousCall call{.element_bytes = bytes_of(all_reduce.how.element),
+                      .input = all_reduce.input,
+                      .input_bytes = all_reduce.bytes,
+                      .output = all_reduce.output + own.begin};
+  call.combine = all_reduce.how;
   for (int64_t peer = 0; peer < size; ++peer) {
     const Share theirs = share_at(all_reduce.bytes, peer, size);
-    flat.sends.push_back({.begin = theirs.begin, .bytes = theirs.bytes});
-    flat.takes.push_back({.from = own.begin, .to = 0, .bytes = own.bytes});
+    call.sends.push_back({.begin = theirs.begin, .bytes = theirs.bytes});
+    call.takes.push_back({.from = own.begin, .to = 0, .bytes = own.bytes});
   }
-  return flat;
+  return call;
 }
 
-Flat collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size) {
+ContiguousCall collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size) {
   const Share own = share_at(all_reduce.bytes, rank, size);
-  Flat flat{.input = all_reduce.output + own.begin, .input_bytes = own.bytes, .output = all_reduce.output};
+  ContiguousCall call{
+      .input = all_reduce.output + own.begin, .input_bytes = own.bytes, .output = all_reduce.output};
   for (int64_t peer = 0; peer < size; ++peer) {
     const Share theirs = share_at(all_reduce.bytes, peer, size);
-    flat.sends.push_back({.begin = 0, .bytes = peer == rank ? 0 : own.bytes});
-    flat.takes.push_back({.from = 0, .to = theirs.begin, .bytes = peer == rank ? 0 : theirs.bytes});
+    call.sends.push_back({.begin = 0, .bytes = peer == rank ? 0 : own.bytes});
+    call.takes.push_back({.from = 0, .to = theirs.begin, .bytes = peer == rank ? 0 : theirs.bytes});
   }
-  return flat;
+  return call;
 }
 
-AllReduceCall::AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_reduce)
-    : desk_(desk),
-      waiting_(*desk.waiting),
+AllReduceCall::AllReduceCall(GroupState& state, uint64_t number, const AllReduce& all_reduce)
+    : state_(state),
+      waiting_(*state.waiting),
       number_(number),
       asked_(all_reduce),
-      piece_bytes_(all_reduce.bytes <= most_beside_header(desk)
+      piece_bytes_(all_reduce.bytes <= most_beside_header(state)
                        ? all_reduce.bytes
                        : piece_bytes(all_reduce.bytes, slot_bytes(waiting_.size()))),
       pieces_(all_reduce.bytes == 0 ? 0 : (all_reduce.bytes + piece_bytes_ - 1) / piece_bytes_) {}
@@ -109,7 +110,7 @@ AllReduceCall::AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_r
 void AllReduceCall::finish() {
   hear_everybody();
   if (path_ == Path::none) return combine_inside();
-  if (is_shuttled()) return Shuttle(desk_, asked_).run();
+  if (is_shuttled()) return TwoRankAllReduce(state_, asked_).run();
   put(0);
   for (int64_t piece = 0; piece < pieces_; ++piece) {
     put(piece + 1);
@@ -120,26 +121,26 @@ void AllReduceCall::finish() {
 
 Path AllReduceCall::path_for() const {
   if (asked_.bytes <= kInsideBytes) return Path::none;
-  const bool is_small = asked_.bytes <= most_beside_header(desk_);
+  const bool is_small = asked_.bytes <= most_beside_header(state_);
   const Path copied = is_small ? Path::packed : Path::staged;
   if (asked_.is_in_place()) return copied;
-  const auto direct = direct_path(desk_, asked_.input, asked_.bytes, asked_.bytes);
+  const auto direct = direct_path(state_, asked_.input, asked_.bytes, asked_.bytes);
   return direct == Path::arena ? Path::arena : copied;
 }
 
 bool AllReduceCall::is_shuttled() const {
   const int64_t peer = 1 - waiting_.rank();
-  return desk_.tuning.shuttles && path_ == Path::staged && paths_[static_cast<size_t>(peer)] == Path::staged;
+  return state_.tuning.shuttles && path_ == Path::staged && paths_[static_cast<size_t>(peer)] == Path::staged;
 }
 
 void AllReduceCall::publish(std::span<const std::byte> note) {
   const Board& board = waiting_.own();
   path_ = path_for();
-  Payload payload = place_payload(desk_, number_, path_ == Path::packed ? asked_.bytes : 0, note);
+  Payload payload = place_payload(state_, number_, path_ == Path::packed ? asked_.bytes : 0, note);
   if (path_ == Path::packed) {
-    copy_bytes(desk_.own_payload(number_, payload.base), asked_.input, asked_.bytes);
+    copy_bytes(state_.own_payload(number_, payload.base), asked_.input, asked_.bytes);
   } else if (path_ == Path::arena) {
-    payload.base = desk_.arena->offset_of(asked_.input);
+    payload.base = state_.arena->offset_of(asked_.input);
   }
   // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number_);
@@ -153,7 +154,7 @@ void AllReduceCall::publish(std::span<const std::byte> note) {
   header.note_bytes = payload.note_bytes;
   header.note_base = payload.note_base;
   if (path_ == Path::none) copy_bytes(inside(board, number_), asked_.input, asked_.bytes);
-  enter(desk_, number_);
+  enter(state_, number_);
 }
 
 void AllReduceCall::hear_everybody() {
@@ -163,7 +164,7 @@ void AllReduceCall::hear_everybody() {
       paths_.push_back(Path::none);
       continue;
     }
-    const Sight sight = sight_of(desk_, number_, peer);
+    const Sight sight = sight_of(state_, number_, peer);
     const Header header = header_at(sight, asked_);
     inputs_.push_back(header.path == Path::none ? inside(sight.board, number_) : find_input(sight, header));
     paths_.push_back(header.path);
@@ -222,7 +223,7 @@ void AllReduceCall::give_back(int64_t piece) {
   bool has_slots = false;
   for (size_t peer = 0; peer < paths_.size(); ++peer) {
     const bool is_in_slot = paths_[peer] == Path::staged;
-    if (desk_.tuning.hands_back && paths_.size() == 2 && is_in_slot)
+    if (state_.tuning.hands_back && paths_.size() == 2 && is_in_slot)
       hand_back(addends_[peer], bytes_in(piece));
     if (!is_in_slot) continue;
     has_slots = true;

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shm/calls/desk.h"
-#include "shm/calls/flat.h"
+#include "shm/calls/contiguous.h"
+#include "shm/calls/group_state.h"
 #include "shm/kernels/copy.h"
 #include "shm/kernels/reduce.h"
 
@@ -27,19 +27,19 @@ struct AllReduce {
 
 // Whether every rank combines everything, after one meeting. Else each combines a share and then collects the
 // others'. The same on every rank.
-bool is_for_everybody(const Desk& desk, const AllReduce& all_reduce);
+bool is_for_everybody(const GroupState& state, const AllReduce& all_reduce);
 
 // The two collectives of shares: each rank's of the combination is put to its place in the output, and then
 // all that the others have.
-Flat share_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
-Flat collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
+ContiguousCall share_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
+ContiguousCall collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 
-// One collective in which every rank combines everything, or of two ranks each every other piece (shuttle.h).
-// Inputs travel in the page of the header, beside it, or through the ring for everybody, a piece at a time;
-// those in the arena are read where they lie.
+// One collective in which every rank combines everything, or of two ranks each every other piece
+// (two_rank_all_reduce.h). Inputs travel in the page of the header, beside it, or through the ring for
+// everybody, a piece at a time; those in the arena are read where they lie.
 class AllReduceCall {
  public:
-  AllReduceCall(Desk& desk, uint64_t number, const AllReduce& all_reduce);
+  AllReduceCall(GroupState& state, uint64_t number, const AllReduce& all_reduce);
 
   // Puts the header up; then, after the meeting, the rest of it.
   void publish(std::span<const std::byte> note = {});
@@ -57,7 +57,7 @@ class AllReduceCall {
   void leave();
   int64_t bytes_in(int64_t piece) const;
 
-  Desk& desk_;
+  GroupState& state_;
   Waiting& waiting_;
   uint64_t number_;
   const AllReduce& asked_;

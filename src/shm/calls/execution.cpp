@@ -58,18 +58,18 @@ void run_alone(const Part& part) {
   }
 }
 
-Execution::Execution(Desk& desk, uint64_t number, const Part& part, Path path)
-    : desk_(desk), waiting_(*desk.waiting), number_(number) {
+Execution::Execution(GroupState& state, uint64_t number, const Part& part, Path path)
+    : state_(state), waiting_(*state.waiting), number_(number) {
   parts_.push_back(&part);
   paths_.push_back(path);
 }
 
-Execution::Execution(Desk& desk, uint64_t number, const PartList& parts, const Few<Path>& paths)
-    : desk_(desk), waiting_(*desk.waiting), number_(number), parts_(parts), paths_(paths) {}
+Execution::Execution(GroupState& state, uint64_t number, const PartList& parts, const Few<Path>& paths)
+    : state_(state), waiting_(*state.waiting), number_(number), parts_(parts), paths_(paths) {}
 
 void Execution::run() {
   hear_everybody();
-  if (desk_.tuning.swaps) swap_.emplace(waiting_, desk_.swapped);
+  if (state_.tuning.swaps) swap_.emplace(waiting_, state_.swapped);
   open_outgoing();
   open_incoming();
   if (swap_) agree_on_slots();
@@ -93,15 +93,15 @@ void Execution::hear_everybody() {
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     const bool is_own = peer == waiting_.rank();
     headers.push_back(is_own || !is_list ? Header{}
-                                         : hear_list(sight_of(desk_, number_, peer), parts_.size()));
-    said.push_back(is_own || is_list ? Said{} : hear(sight_of(desk_, number_, peer)));
+                                         : hear_list(sight_of(state_, number_, peer), parts_.size()));
+    said.push_back(is_own || is_list ? Said{} : hear(sight_of(state_, number_, peer)));
     comes_for_all_.push_back(said[static_cast<size_t>(peer)].header.for_all);
   }
   for (size_t part = 0; part < parts_.size(); ++part) {
     for (int64_t peer = 0; is_list && peer < waiting_.size(); ++peer) {
       if (peer == waiting_.rank()) continue;
       const auto rank = static_cast<size_t>(peer);
-      said[rank] = hear_part(sight_of(desk_, number_, peer), headers[rank], part);
+      said[rank] = hear_part(sight_of(state_, number_, peer), headers[rank], part);
     }
     locate_pulls(part, said);
   }
@@ -122,7 +122,7 @@ void Execution::locate_pulls(size_t index, const Few<Said>& said) {
       source = source_here(pull);
     } else if (volume(pull.extent) > 0) {
       const Said& heard = said[static_cast<size_t>(pull.peer)];
-      source = locate(sight_of(desk_, number_, pull.peer), heard, pull, of_peer, part.element_bytes);
+      source = locate(sight_of(state_, number_, pull.peer), heard, pull, of_peer, part.element_bytes);
       reads_directly_ |= heard.header.path == Path::arena;
     }
     drawn_.push_back({.part = index, .pull = &pull});
@@ -198,7 +198,7 @@ void Execution::open_incoming() {
     const auto rank = static_cast<size_t>(peer);
     if (!awaited[rank].empty())
       incoming_.emplace_back(waiting_, peer, comes_for_all_[rank] != 0, std::move(awaited[rank]),
-                             whole_bytes_, desk_.tuning.hands_back, swap_);
+                             whole_bytes_, state_.tuning.hands_back, swap_);
   }
   in_step_.resize(parts_.size());
   for (size_t part = 0; part < parts_.size(); ++part) {
@@ -223,7 +223,7 @@ void Execution::agree_on_slots() {
   const int64_t out = outgoing_.empty() ? 0 : outgoing_.front().pieces();
   if (out > 0) outgoing_.front().expect(in);
   if (in > 0 && out > 0) incoming_.front().answer_with(out, outgoing_.front().piece_bytes());
-  desk_.swapped += static_cast<uint64_t>(std::max(in, out));
+  state_.swapped += static_cast<uint64_t>(std::max(in, out));
 }
 
 // What needs no ring is copied a piece at a time between the others: peers need not wait for it, and a piece
@@ -378,7 +378,7 @@ void Execution::reduce_piece(size_t index) {
 }
 
 void Execution::finish() {
-  hand_back_payload(desk_, number_);
+  hand_back_payload(state_, number_);
   if (reads_directly_) say_read(waiting_, number_);
   for (size_t part = 0; part < parts_.size(); ++part) {
     if (paths_[part] != Path::arena) continue;

@@ -20,8 +20,8 @@ void run_alone(const Part& part);
 // returns, the outputs are there and the inputs may change.
 class Execution {
  public:
-  Execution(Desk& desk, uint64_t number, const Part& part, Path path);
-  Execution(Desk& desk, uint64_t number, const PartList& parts, const Few<Path>& paths);
+  Execution(GroupState& state, uint64_t number, const Part& part, Path path);
+  Execution(GroupState& state, uint64_t number, const PartList& parts, const Few<Path>& paths);
 
   void run();
 
@@ -54,7 +54,7 @@ class Execution {
     const Pull* pull = nullptr;
   };
 
-  Desk& desk_;
+  GroupState& state_;
   Waiting& waiting_;
   uint64_t number_;
   PartList parts_;

@@ -16,11 +16,11 @@ bool sends_anything(const Part& part, int64_t rank) {
                      [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
 }
 
-Path path_for(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
-  if (!sends_anything(part, desk.waiting->rank())) return Path::none;
+Path path_for(const GroupState& state, const Part& part, int64_t bytes_in_memory) {
+  if (!sends_anything(part, state.waiting->rank())) return Path::none;
   if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   const int64_t bytes = volume(part.input.shape) * part.element_bytes;
-  return direct_path(desk, part.input.data, bytes, bytes_in_memory).value_or(Path::staged);
+  return direct_path(state, part.input.data, bytes, bytes_in_memory).value_or(Path::staged);
 }
 
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -33,23 +33,23 @@ int64_t payload_end(const Header& header) {
   return note > 0 ? whole_lines(packed) + note : packed;
 }
 
-int64_t base_of(Path path, const Desk& desk, const Input& input, int64_t payload) {
+int64_t base_of(Path path, const GroupState& state, const Input& input, int64_t payload) {
   if (path == Path::packed) return payload;
-  return path == Path::arena ? desk.arena->offset_of(input.data) : 0;
+  return path == Path::arena ? state.arena->offset_of(input.data) : 0;
 }
 
 // A part of a list is never packed: small ones travel packed together, as a part of their own.
-Path path_in_list(const Desk& desk, const Part& part, int64_t bytes_in_memory) {
-  if (!sends_anything(part, desk.waiting->rank())) return Path::none;
-  return desk.arena->contains(part.input.data, bytes_in_memory) ? Path::arena : Path::staged;
+Path path_in_list(const GroupState& state, const Part& part, int64_t bytes_in_memory) {
+  if (!sends_anything(part, state.waiting->rank())) return Path::none;
+  return state.arena->contains(part.input.data, bytes_in_memory) ? Path::arena : Path::staged;
 }
 
-Path write_record(const Desk& desk, const Part& part, std::byte* to) {
+Path write_record(const GroupState& state, const Part& part, std::byte* to) {
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
   PartRecord record;
-  record.path = path_in_list(desk, part, bytes_in_memory);
-  record.base = record.path == Path::arena ? desk.arena->offset_of(input.data) : 0;
+  record.path = path_in_list(state, part, bytes_in_memory);
+  record.base = record.path == Path::arena ? state.arena->offset_of(input.data) : 0;
   record.span_bytes = bytes_in_memory;
   record.element_bytes = static_cast<uint32_t>(part.element_bytes);
   record.dims = static_cast<uint8_t>(input.shape.size());
@@ -75,18 +75,18 @@ void list_pushes(const Lists& lists, const Part& part, const FixedDims& strides,
 
 }  // namespace
 
-std::optional<Path> direct_path(const Desk& desk, const std::byte* data, int64_t bytes,
+std::optional<Path> direct_path(const GroupState& state, const std::byte* data, int64_t bytes,
                                 int64_t bytes_in_memory) {
-  const bool is_shared = desk.arena->contains(data, bytes_in_memory);
-  if (is_shared && bytes >= kArenaFromBytes && desk.waiting->spins()) return Path::arena;
-  if (bytes <= desk.tuning.inline_bytes) return Path::packed;
+  const bool is_shared = state.arena->contains(data, bytes_in_memory);
+  if (is_shared && bytes >= kArenaFromBytes && state.waiting->spins()) return Path::arena;
+  if (bytes <= state.tuning.inline_bytes) return Path::packed;
   return is_shared ? std::optional(Path::arena) : std::nullopt;
 }
 
-void enter(Desk& desk, uint64_t number) {
-  Waiting& waiting = *desk.waiting;
+void enter(GroupState& state, uint64_t number) {
+  Waiting& waiting = *state.waiting;
   waiting.show_core();
-  waiting.own().header(number).mark = desk.mark;
+  waiting.own().header(number).mark = state.mark;
   // Release: pairs with the acquire in meet(); the page and the payload are written before, and all that this
   // rank read of others in the last call is read.
   waiting.own().entered(number).store(number, std::memory_order_release);
@@ -110,27 +110,28 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   return true;
 }
 
-Payload place_payload(Desk& desk, uint64_t number, int64_t packed_bytes, std::span<const std::byte> note) {
+Payload place_payload(GroupState& state, uint64_t number, int64_t packed_bytes,
+                      std::span<const std::byte> note) {
   const auto note_bytes = static_cast<int64_t>(note.size());
   const int64_t note_offset = whole_lines(packed_bytes);
   const int64_t bytes = note_bytes > 0 ? note_offset + note_bytes : packed_bytes;
-  const int64_t base = bytes > 0 ? desk.place_payload(number, bytes) : 0;
-  copy_bytes(desk.own_payload(number, base + note_offset), note.data(), note_bytes);
+  const int64_t base = bytes > 0 ? state.place_payload(number, bytes) : 0;
+  copy_bytes(state.own_payload(number, base + note_offset), note.data(), note_bytes);
   return {.base = base, .note_base = base + note_offset, .note_bytes = note_bytes};
 }
 
-Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std::byte> note) {
-  Waiting& waiting = *desk.waiting;
+Path publish(GroupState& state, uint64_t number, const Part& part, std::span<const std::byte> note) {
+  Waiting& waiting = *state.waiting;
   const Board& board = waiting.own();
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
   const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
-  const Path path = path_for(desk, part, bytes_in_memory);
+  const Path path = path_for(state, part, bytes_in_memory);
   const bool is_packed = path == Path::packed;
-  const Payload payload = place_payload(desk, number, is_packed ? packed_bytes : 0, note);
+  const Payload payload = place_payload(state, number, is_packed ? packed_bytes : 0, note);
   const FixedDims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed)
-    pack_box(desk.own_payload(number, payload.base), input.data, input.strides, input.shape,
+    pack_box(state.own_payload(number, payload.base), input.data, input.strides, input.shape,
              part.element_bytes);
   // The header comes last, at once: the peers wait at its line, and each look takes it away.
   Header& header = board.header(number);
@@ -139,7 +140,7 @@ Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std:
   header.for_all = path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
   header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
   header.element_bytes = static_cast<uint32_t>(part.element_bytes);
-  header.base = base_of(path, desk, input, payload.base);
+  header.base = base_of(path, state, input, payload.base);
   header.span_bytes = is_packed ? packed_bytes : bytes_in_memory;
   header.note_bytes = payload.note_bytes;
   header.note_base = payload.note_base;
@@ -147,18 +148,18 @@ Path publish(Desk& desk, uint64_t number, const Part& part, std::span<const std:
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
   std::copy(strides.begin(), strides.end(), lists.strides());
   if (header.is_listed != 0) list_pushes(lists, part, strides, waiting.size());
-  enter(desk, number);
+  enter(state, number);
   return path;
 }
 
-Few<Path> publish(Desk& desk, uint64_t number, const PartList& parts) {
+Few<Path> publish(GroupState& state, uint64_t number, const PartList& parts) {
   const auto bytes = static_cast<int64_t>(parts.size() * sizeof(PartRecord));
-  const Payload payload = place_payload(desk, number, bytes, {});
-  std::byte* records = desk.own_payload(number, payload.base);
+  const Payload payload = place_payload(state, number, bytes, {});
+  std::byte* records = state.own_payload(number, payload.base);
   Few<Path> paths;
   for (size_t i = 0; i < parts.size(); ++i)
-    paths.push_back(write_record(desk, *parts[i], records + i * sizeof(PartRecord)));
-  Header& header = desk.waiting->own().header(number);
+    paths.push_back(write_record(state, *parts[i], records + i * sizeof(PartRecord)));
+  Header& header = state.waiting->own().header(number);
   header.path = Path::packed;
   header.dims = kListOfParts;
   header.for_all = 0;
@@ -169,10 +170,10 @@ Few<Path> publish(Desk& desk, uint64_t number, const PartList& parts) {
   header.note_bytes = payload.note_bytes;
   header.note_base = payload.note_base;
   for (const Part* part : parts) {
-    const Lists lists = desk.waiting->own().lists(number, /*dims=*/0);
-    if (part->lists_offsets) list_pushes(lists, *part, part->input.strides, desk.waiting->size());
+    const Lists lists = state.waiting->own().lists(number, /*dims=*/0);
+    if (part->lists_offsets) list_pushes(lists, *part, part->input.strides, state.waiting->size());
   }
-  enter(desk, number);
+  enter(state, number);
   return paths;
 }
 
@@ -190,23 +191,23 @@ void meet(Waiting& waiting, uint64_t number) {
   if (!is_one_call) throw OtherCall{};
 }
 
-Sight sight_of(const Desk& desk, uint64_t number, int64_t peer) {
-  const Waiting& waiting = *desk.waiting;
+Sight sight_of(const GroupState& state, uint64_t number, int64_t peer) {
+  const Waiting& waiting = *state.waiting;
   return {.number = number,
           .reader = waiting.rank(),
           .peer = peer,
           .board = waiting.board(peer),
-          .payloads = desk.payload_board(peer, number),
+          .payloads = state.payload_board(peer, number),
           .arena = waiting.peer(peer).arena()};
 }
 
-void hand_back_payload(const Desk& desk, uint64_t number) {
-  if (!desk.tuning.swaps || !desk.tuning.hands_back) return;
-  const Waiting& waiting = *desk.waiting;
+void hand_back_payload(const GroupState& state, uint64_t number) {
+  if (!state.tuning.swaps || !state.tuning.hands_back) return;
+  const Waiting& waiting = *state.waiting;
   const int64_t peer = 1 - waiting.rank();
   const int64_t own = payload_end(waiting.own().header(number));
   const int64_t theirs = payload_end(copied(waiting.board(peer).header(number)));
-  if (theirs > own) hand_back(desk.payload_board(peer, number).payload(own), theirs - own);
+  if (theirs > own) hand_back(state.payload_board(peer, number).payload(own), theirs - own);
 }
 
 void say_read(Waiting& waiting, uint64_t number) {

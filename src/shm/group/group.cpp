@@ -7,7 +7,7 @@
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
 #include "shm/calls/header.h"
-#include "shm/calls/share.h"
+#include "shm/calls/skewed_reduce_scatter.h"
 #include "shm/kernels/copy.h"
 #include "shm/memory/process.h"
 
@@ -26,22 +26,22 @@ std::span<const std::byte> note_of(const Talk* talk) {
 
 SharedGroup::SharedGroup(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
                          std::unique_ptr<Waiting> waiting, const Tuning& tuning)
-    : desk_{.arena = std::move(arena),
-            .memory = std::move(memory),
-            .waiting = std::move(waiting),
-            .mailbox = nullptr,
-            .tuning = tuning},
+    : state_{.arena = std::move(arena),
+             .memory = std::move(memory),
+             .waiting = std::move(waiting),
+             .mailbox = nullptr,
+             .tuning = tuning},
       generation_(fork_generation()) {
-  desk_.mailbox = std::make_unique<Mailbox>(desk_.arena, *desk_.waiting);
+  state_.mailbox = std::make_unique<Mailbox>(state_.arena, *state_.waiting);
 }
 
 SharedGroup::~SharedGroup() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
-  desk_.waiting->end({.how = End::left, .rank = rank()});
-  retire({.arena = std::move(desk_.arena),
-          .memory = std::move(desk_.memory),
-          .waiting = std::move(desk_.waiting),
-          .messages = desk_.mailbox->take_blocks()});
+  state_.waiting->end({.how = End::left, .rank = rank()});
+  retire({.arena = std::move(state_.arena),
+          .memory = std::move(state_.memory),
+          .waiting = std::move(state_.waiting),
+          .messages = state_.mailbox->take_blocks()});
 }
 
 void SharedGroup::check_process() const {
@@ -51,7 +51,7 @@ void SharedGroup::check_process() const {
 
 Mailbox& SharedGroup::mailbox() {
   check_process();
-  return *desk_.mailbox;
+  return *state_.mailbox;
 }
 
 uint64_t SharedGroup::next_number(const Subject& subject, const Talk* talk) {
@@ -59,8 +59,8 @@ uint64_t SharedGroup::next_number(const Subject& subject, const Talk* talk) {
   if (talk != nullptr && note_bytes > std::min(kNoteBytes, talk->row_bytes))
     throw std::invalid_argument("a note of " + std::to_string(note_bytes) + " bytes is too long");
   check_process();
-  desk_.waiting->check();
-  desk_.mark = subject.mark;
+  state_.waiting->check();
+  state_.mark = subject.mark;
   return ++number_;
 }
 
@@ -75,10 +75,10 @@ void SharedGroup::guarded(const Subject& subject, Body&& body) {
   } catch (const OtherCall&) {
     if (subject.mark != kTelling) tell_apart(subject);
   } catch (...) {
-    desk_.waiting->end({.how = End::failed, .rank = rank()});
+    state_.waiting->end({.how = End::failed, .rank = rank()});
     throw;
   }
-  desk_.waiting->end({.how = End::failed, .rank = rank()});
+  state_.waiting->end({.how = End::failed, .rank = rank()});
   throw BadHeader("the ranks are in different calls");
 }
 
@@ -86,7 +86,7 @@ void SharedGroup::guarded(const Subject& subject, Body&& body) {
 void SharedGroup::tell_apart(const Subject& subject) {
   std::vector<uint64_t> marks;
   for (int64_t peer = 0; peer < size(); ++peer)
-    marks.push_back(desk_.waiting->board(peer).header(number_).mark);
+    marks.push_back(state_.waiting->board(peer).header(number_).mark);
   std::string mine = subject.words ? subject.words() : "a call of the group's own";
   mine.resize(std::min<size_t>(mine.size(), kWordsBytes - 1));
   std::vector<char> rows(static_cast<size_t>(size() * kWordsBytes));  // zeros end the words
@@ -105,12 +105,12 @@ void SharedGroup::tell_apart(const Subject& subject) {
 
 // Meets the others and hears what they have to say: whether the call goes on.
 bool SharedGroup::goes_on(uint64_t number, const Talk* talk) {
-  meet(*desk_.waiting, number);
+  meet(*state_.waiting, number);
   if (talk == nullptr) return true;
   for (int64_t peer = 0; peer < size(); ++peer) {
     std::span<const std::byte> note = talk->note;
     if (peer != rank()) {
-      const Sight sight = sight_of(desk_, number, peer);
+      const Sight sight = sight_of(state_, number, peer);
       note = find_note(sight, hear_header(sight), talk->row_bytes);
     }
     const auto bytes = static_cast<int64_t>(note.size());
@@ -124,8 +124,8 @@ void SharedGroup::barrier() {
   const Subject subject{.mark = kBarrier, .words = [] { return std::string("a barrier"); }};
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
-    publish(desk_, number, Part{});
-    meet(*desk_.waiting, number);
+    publish(state_, number, Part{});
+    meet(*state_.waiting, number);
   });
 }
 
@@ -136,35 +136,35 @@ bool SharedGroup::run(const Part& part, const Subject& subject, const Talk* talk
   return true;
 }
 
-bool SharedGroup::run(const Flat& flat, const Subject& subject, const Talk* talk) {
+bool SharedGroup::run(const ContiguousCall& call, const Subject& subject, const Talk* talk) {
   Input own;
-  const bool may_be_heavy = flat.combine && flat.input_bytes >= kLeastSharedReduction;
-  if (may_be_heavy || !is_direct(desk_, flat)) {
-    const Part part = part_of(flat, rank(), own);
-    if (heavy_rank(part, size()) || !is_direct(desk_, flat)) return run(part, subject, talk);
+  const bool may_be_heavy = call.combine && call.input_bytes >= kLeastSharedReduction;
+  if (may_be_heavy || !is_direct(state_, call)) {
+    const Part part = part_of(call, rank(), own);
+    if (heavy_rank(part, size()) || !is_direct(state_, call)) return run(part, subject, talk);
   }
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
   guarded(subject, [&] {
-    FlatCall call(desk_, number, flat);
-    const Path path = call.publish(note_of(talk));
+    ContiguousExecution execution(state_, number, call);
+    const Path path = execution.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);
-    if (!has_gone_on || call.finish()) return;
-    const Part part = part_of(flat, rank(), own);
-    Execution(desk_, number, part, path).run();
+    if (!has_gone_on || execution.finish()) return;
+    const Part part = part_of(call, rank(), own);
+    Execution(state_, number, part, path).run();
   });
   return has_gone_on;
 }
 
 bool SharedGroup::run(const AllReduce& all_reduce, const Subject& subject, const Talk* talk) {
-  if (!is_for_everybody(desk_, all_reduce)) {
+  if (!is_for_everybody(state_, all_reduce)) {
     if (!run(share_of(all_reduce, rank(), size()), subject, talk)) return false;
     return run(collection_of(all_reduce, rank(), size()), subject);
   }
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
   guarded(subject, [&] {
-    AllReduceCall call(desk_, number, all_reduce);
+    AllReduceCall call(state_, number, all_reduce);
     call.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);
     if (has_gone_on) call.finish();
@@ -187,9 +187,9 @@ void SharedGroup::run(const PartList& parts, const Subject& subject) {
     throw std::invalid_argument("a list has more offsets than its header can list");
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
-    const Few<Path> paths = publish(desk_, number, parts);
-    meet(*desk_.waiting, number);
-    Execution(desk_, number, parts, paths).run();
+    const Few<Path> paths = publish(state_, number, parts);
+    meet(*state_.waiting, number);
+    Execution(state_, number, parts, paths).run();
   });
 }
 
@@ -198,24 +198,24 @@ bool SharedGroup::run_one(const Part& part, const Subject& subject, const Talk* 
   bool has_gone_on = false;
   std::optional<int64_t> heavy;  // known when the ranks have talked
   guarded(subject, [&] {
-    const Path path = publish(desk_, number, part, note_of(talk));
+    const Path path = publish(state_, number, part, note_of(talk));
     has_gone_on = goes_on(number, talk);
     if (!has_gone_on) return;
     if (talk != nullptr) heavy = heavy_rank(part, size());
-    if (!heavy) Execution(desk_, number, part, path).run();
+    if (!heavy) Execution(state_, number, part, path).run();
   });
   if (heavy) run_shared(part, *heavy, subject);
   return has_gone_on;
 }
 
 void SharedGroup::run_shared(const Part& part, int64_t heavy, const Subject& subject) {
-  const SharedReduction shared(part, rank(), size(), heavy);
+  const SkewedReduceScatter shared(part, rank(), size(), heavy);
   if (shared.has_rest()) run_one(shared.rest(), subject);
-  desk_.waiting->check();
-  const auto free = [this](std::byte* block) { desk_.arena->free(block); };
+  state_.waiting->check();
+  const auto free = [this](std::byte* block) { state_.arena->free(block); };
   std::unique_ptr<std::byte, decltype(free)> scratch(nullptr, free);
   guarded(subject, [&] {
-    if (shared.scratch_bytes() > 0) scratch.reset(desk_.arena->allocate(shared.scratch_bytes()));
+    if (shared.scratch_bytes() > 0) scratch.reset(state_.arena->allocate(shared.scratch_bytes()));
   });
   run_one(shared.share(scratch.get()), subject);
   run_one(shared.collection(scratch.get()), subject);

@@ -13,8 +13,8 @@
 
 #include "shardway/join.h"
 #include "shm/board/subject.h"
-#include "shm/calls/desk.h"
-#include "shm/calls/flat.h"
+#include "shm/calls/contiguous.h"
+#include "shm/calls/group_state.h"
 #include "shm/calls/part.h"
 
 namespace shardway::shm {
@@ -65,21 +65,21 @@ class SharedGroup {
   SharedGroup(const SharedGroup&) = delete;
   SharedGroup& operator=(const SharedGroup&) = delete;
 
-  int64_t rank() const { return desk_.waiting->rank(); }
-  int64_t size() const { return desk_.waiting->size(); }
-  const std::shared_ptr<Arena>& arena() const { return desk_.arena; }
+  int64_t rank() const { return state_.waiting->rank(); }
+  int64_t size() const { return state_.waiting->size(); }
+  const std::shared_ptr<Arena>& arena() const { return state_.arena; }
 
   // Messages between two ranks, any thread's; in a child of fork it throws WrongProcess.
   Mailbox& mailbox();
 
   // From now on every call of any rank throws PeerLost, those under way too. Any thread may call.
-  void leave() { desk_.waiting->end({.how = End::left, .rank = rank()}); }
-  void abort() { desk_.waiting->end({.how = End::aborted, .rank = rank()}); }
-  void interrupt() { desk_.waiting->end({.how = End::interrupted, .rank = rank()}); }
-  bool is_lost() const { return desk_.waiting->is_lost(); }
+  void leave() { state_.waiting->end({.how = End::left, .rank = rank()}); }
+  void abort() { state_.waiting->end({.how = End::aborted, .rank = rank()}); }
+  void interrupt() { state_.waiting->end({.how = End::interrupted, .rank = rank()}); }
+  bool is_lost() const { return state_.waiting->is_lost(); }
 
-  std::chrono::milliseconds timeout() const { return desk_.waiting->timeout(); }
-  void set_timeout(std::chrono::milliseconds timeout) { desk_.waiting->set_timeout(timeout); }
+  std::chrono::milliseconds timeout() const { return state_.waiting->timeout(); }
+  void set_timeout(std::chrono::milliseconds timeout) { state_.waiting->set_timeout(timeout); }
 
   // Every rank's note.
   void gather_notes(const Talk& talk, const Subject& subject = {}) { run(Part{}, subject, &talk); }
@@ -90,7 +90,7 @@ class SharedGroup {
   // This rank's part of a collective; the others run theirs. The talk comes in the same meeting; of a part,
   // all but its input and its pushes may be made while it goes on. Whether the call went on after it.
   bool run(const Part& part, const Subject& subject = {}, const Talk* talk = nullptr);
-  bool run(const Flat& flat, const Subject& subject = {}, const Talk* talk = nullptr);
+  bool run(const ContiguousCall& call, const Subject& subject = {}, const Talk* talk = nullptr);
   bool run(const AllReduce& all_reduce, const Subject& subject = {}, const Talk* talk = nullptr);
 
   // Up to kMostParts parts at once, one per tensor. Their pulls say where in the peers' inputs the boxes lie,
@@ -114,7 +114,7 @@ class SharedGroup {
   void guarded(const Subject& subject, Body&& body);
   [[noreturn]] void tell_apart(const Subject& subject);
 
-  Desk desk_;
+  GroupState state_;
   uint64_t number_ = 0;
   uint64_t generation_;
 };

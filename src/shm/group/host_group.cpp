@@ -34,7 +34,7 @@ void check_sizes(const char* name, std::span<const int64_t> sizes, int64_t ranks
                      std::to_string(total) + " elements");
 }
 
-shm::Flat flat_of(const void* input, size_t count, void* output, size_t element_bytes) {
+shm::ContiguousCall flat_of(const void* input, size_t count, void* output, size_t element_bytes) {
   const auto element = static_cast<int64_t>(element_bytes);
   return {.element_bytes = element,
           .input = static_cast<const std::byte*>(input),
@@ -142,16 +142,16 @@ void HostGroup::gather(From mine, To all, Sizes sizes, size_t element_bytes) con
   const auto own = static_cast<size_t>(rank());
   require(sizes[own] == static_cast<int64_t>(mine.count),
           "sizes do not have this rank's own size at its place");
-  shm::Flat flat = flat_of(mine.data, mine.count, all.data, element_bytes);
+  shm::ContiguousCall call = flat_of(mine.data, mine.count, all.data, element_bytes);
   int64_t begin = 0;
   for (const int64_t size : sizes) {
-    const int64_t bytes = size * flat.element_bytes;
-    flat.sends.push_back({.begin = 0, .bytes = flat.input_bytes});
-    flat.takes.push_back({.from = 0, .to = begin, .bytes = bytes});
+    const int64_t bytes = size * call.element_bytes;
+    call.sends.push_back({.begin = 0, .bytes = call.input_bytes});
+    call.takes.push_back({.from = 0, .to = begin, .bytes = bytes});
     begin += bytes;
   }
   About about = kGather;
-  state_->group->run(flat, about.add(flat.element_bytes).add(sizes).subject());
+  state_->group->run(call, about.add(call.element_bytes).add(sizes).subject());
 }
 
 void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination how) const {
@@ -160,19 +160,20 @@ void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination 
   require(sizes[own] == static_cast<int64_t>(mine.count),
           "sizes do not have this rank's own size at its place");
   const shm::Combine combine = combine_of(number, how, size());
-  shm::Flat flat = flat_of(x.data, x.count, mine.data, static_cast<size_t>(shm::bytes_of(combine.element)));
-  flat.combine = combine;
-  const int64_t own_begin = total_of(sizes.first(own)) * flat.element_bytes;
+  shm::ContiguousCall call =
+      flat_of(x.data, x.count, mine.data, static_cast<size_t>(shm::bytes_of(combine.element)));
+  call.combine = combine;
+  const int64_t own_begin = total_of(sizes.first(own)) * call.element_bytes;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
-    const int64_t bytes = size * flat.element_bytes;
-    flat.sends.push_back({.begin = begin, .bytes = bytes});
-    flat.takes.push_back({.from = own_begin, .to = 0, .bytes = sizes[own] * flat.element_bytes});
+    const int64_t bytes = size * call.element_bytes;
+    call.sends.push_back({.begin = begin, .bytes = bytes});
+    call.takes.push_back({.from = own_begin, .to = 0, .bytes = sizes[own] * call.element_bytes});
     begin += bytes;
   }
   About about = kReduce;
   about.add(static_cast<int64_t>(number)).add(static_cast<int64_t>(how)).add(sizes);
-  state_->group->run(flat, about.subject());
+  state_->group->run(call, about.subject());
 }
 
 void HostGroup::reduce_all(From x, To all, Number number, Combination how) const {
@@ -192,13 +193,13 @@ void HostGroup::send_to_all(To memory, int64_t root, size_t element_bytes) const
   require(root >= 0 && root < size(), "the root is not among the ranks");
   const bool is_root = rank() == root;
   const auto bytes = static_cast<int64_t>(memory.count * element_bytes);
-  shm::Flat flat = flat_of(memory.data, is_root ? memory.count : 0, memory.data, element_bytes);
+  shm::ContiguousCall call = flat_of(memory.data, is_root ? memory.count : 0, memory.data, element_bytes);
   for (int64_t peer = 0; peer < size(); ++peer) {
-    flat.sends.push_back({.begin = 0, .bytes = is_root && peer != root ? bytes : 0});
-    flat.takes.push_back({.from = 0, .to = 0, .bytes = !is_root && peer == root ? bytes : 0});
+    call.sends.push_back({.begin = 0, .bytes = is_root && peer != root ? bytes : 0});
+    call.takes.push_back({.from = 0, .to = 0, .bytes = !is_root && peer == root ? bytes : 0});
   }
   About about = kSendToAll;
-  state_->group->run(flat, about.add(root).add(bytes).subject());
+  state_->group->run(call, about.add(root).add(bytes).subject());
 }
 
 void HostGroup::barrier() const { state_->group->barrier(); }
@@ -209,19 +210,19 @@ void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes
   check_sizes("recv_sizes", recv_sizes, size(), received.count);
   const auto own = static_cast<size_t>(rank());
   require(send_sizes[own] == recv_sizes[own], "recv_sizes do not have what this rank sends to itself");
-  shm::Flat flat = flat_of(x.data, x.count, received.data, element_bytes);
+  shm::ContiguousCall call = flat_of(x.data, x.count, received.data, element_bytes);
   int64_t sent = 0;
   int64_t landed = 0;
   for (size_t peer = 0; peer < send_sizes.size(); ++peer) {
-    const shm::Flat::Send send{.begin = sent, .bytes = send_sizes[peer] * flat.element_bytes};
-    const int64_t bytes = recv_sizes[peer] * flat.element_bytes;
-    flat.sends.push_back(send);
-    flat.takes.push_back({.from = peer == own ? sent : shm::kUnknown, .to = landed, .bytes = bytes});
+    const shm::ContiguousCall::Send send{.begin = sent, .bytes = send_sizes[peer] * call.element_bytes};
+    const int64_t bytes = recv_sizes[peer] * call.element_bytes;
+    call.sends.push_back(send);
+    call.takes.push_back({.from = peer == own ? sent : shm::kUnknown, .to = landed, .bytes = bytes});
     sent += send.bytes;
     landed += bytes;
   }
   About about = kExchange;
-  state_->group->run(flat, about.add(flat.element_bytes).subject());
+  state_->group->run(call, about.add(call.element_bytes).subject());
 }
 
 }  // namespace shardway

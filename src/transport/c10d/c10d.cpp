@@ -119,10 +119,10 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
 
 class C10dTransport : public Transport {
  public:
-  C10dTransport(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<Turns> turns,
+  C10dTransport(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<CallQueue> queue,
                 std::shared_ptr<Ledger> ledger)
       : group_(std::move(group)),
-        turns_(std::move(turns)),
+        queue_(std::move(queue)),
         ledger_(std::move(ledger)),
         rank_(group_->getRank()),
         size_(group_->getSize()) {}
@@ -146,7 +146,7 @@ class C10dTransport : public Transport {
     return slot_bytes_by_mail(BackendMail::takes_shorter(*backend(c10::DeviceType::CPU)), size_);
   }
 
-  std::unique_ptr<Posted> post(std::function<void()> call) override { return turns_->post(std::move(call)); }
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return queue_->post(std::move(call)); }
 
   bool has_own(const Route& route, const at::Tensor& x) override {
     return !x.is_cpu() && runs_natively(route, x);
@@ -154,7 +154,7 @@ class C10dTransport : public Transport {
 
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     Blocks blocks;
-    turns_->in_turn([&] { blocks = exchanged_block(mine, row_bytes, subject); });
+    queue_->in_turn([&] { blocks = exchanged_block(mine, row_bytes, subject); });
     return blocks;
   }
 
@@ -163,7 +163,7 @@ class C10dTransport : public Transport {
     auto engine = backend(x.device().type());
     if (!x.is_cpu()) return start_natively(*engine, route, x, out);
     std::unique_ptr<Transfer> transfer;
-    turns_->in_turn([&] {
+    queue_->in_turn([&] {
       const CallKey key{.number = ledger_->next(), .mark = subject.mark};
       auto mail = std::make_shared<BackendMail>(std::move(engine), ledger_, key, Lengths::are_known);
       transfer = start_by_mail(std::move(mail), route, x, out, known);
@@ -195,7 +195,7 @@ class C10dTransport : public Transport {
   }
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::shared_ptr<Turns> turns_;
+  std::shared_ptr<CallQueue> queue_;
   std::shared_ptr<Ledger> ledger_;
   int64_t rank_;
   int64_t size_;
@@ -232,8 +232,9 @@ at::Tensor C10dTransport::exchanged_on_device(const at::Tensor& mine, int64_t ro
 }  // namespace
 
 std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                               std::shared_ptr<Turns> turns, std::shared_ptr<Ledger> ledger) {
-  return std::make_shared<C10dTransport>(std::move(group), std::move(turns), std::move(ledger));
+                                               std::shared_ptr<CallQueue> queue,
+                                               std::shared_ptr<Ledger> ledger) {
+  return std::make_shared<C10dTransport>(std::move(group), std::move(queue), std::move(ledger));
 }
 
 }  // namespace shardway

@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "transport/common/call_queue.h"
 #include "transport/common/ledger.h"
 #include "transport/common/transport.h"
-#include "transport/common/turns.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -13,8 +13,9 @@ class ProcessGroup;
 
 namespace shardway {
 
-// `turns` and `ledger` are those of all transports of this process group.
+// `queue` and `ledger` are those of all transports of this process group.
 std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                               std::shared_ptr<Turns> turns, std::shared_ptr<Ledger> ledger);
+                                               std::shared_ptr<CallQueue> queue,
+                                               std::shared_ptr<Ledger> ledger);
 
 }  // namespace shardway

@@ -13,7 +13,7 @@
 
 #include "shardway/group.h"
 #include "transport/c10d/mail_transfer.h"
-#include "transport/common/turns.h"
+#include "transport/common/call_queue.h"
 
 namespace shardway {
 namespace {
@@ -149,25 +149,25 @@ class ThreadTransport : public Transport {
   std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
 
   int64_t slot_bytes() override { return slot_bytes_by_mail(mail_->takes_shorter(), mail_->size()); }
-  std::unique_ptr<Posted> post(std::function<void()> call) override { return turns_.post(std::move(call)); }
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return queue_.post(std::move(call)); }
 
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject&) override {
     Blocks blocks;
-    turns_.in_turn([&] { blocks = all_gather_block_by_mail(*mail_, mine, row_bytes, ++calls_); });
+    queue_.in_turn([&] { blocks = all_gather_block_by_mail(*mail_, mine, row_bytes, ++calls_); });
     return blocks;
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject&) override {
     std::unique_ptr<Transfer> transfer;
-    turns_.in_turn([&] { transfer = start_by_mail(mail_, route, x, out, known); });
+    queue_.in_turn([&] { transfer = start_by_mail(mail_, route, x, out, known); });
     return transfer;
   }
 
  private:
   std::shared_ptr<ThreadMail> mail_;
   uint64_t calls_ = 0;
-  Turns turns_;
+  CallQueue queue_;
 };
 
 }  // namespace

@@ -15,10 +15,10 @@ namespace {
 
 class VirtualTransport : public Transport {
  public:
-  VirtualTransport(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<Turns> turns,
+  VirtualTransport(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<CallQueue> queue,
                    std::shared_ptr<Ledger> ledger)
       : group_(std::move(group)),
-        turns_(std::move(turns)),
+        queue_(std::move(queue)),
         ledger_(std::move(ledger)),
         rank_(group_->getRank()),
         size_(group_->getSize()) {}
@@ -27,11 +27,11 @@ class VirtualTransport : public Transport {
   int64_t size() const override { return size_; }
   std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
   int64_t slot_bytes() override { return slot_bytes_by_mail(/*takes_shorter=*/false, size_); }
-  std::unique_ptr<Posted> post(std::function<void()> call) override { return turns_->post(std::move(call)); }
+  std::unique_ptr<Posted> post(std::function<void()> call) override { return queue_->post(std::move(call)); }
 
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject&) override {
     Blocks blocks;
-    turns_->in_turn([&] { blocks = exchanged(mine, row_bytes); });
+    queue_->in_turn([&] { blocks = exchanged(mine, row_bytes); });
     return blocks;
   }
 
@@ -41,7 +41,7 @@ class VirtualTransport : public Transport {
     for (int64_t rank = 0; rank < size_; ++rank) is_all_known &= is_known(known, rank);
     if (is_all_known) return start_by_mail(nullptr, route, x, out, known);
     std::unique_ptr<Transfer> transfer;
-    turns_->in_turn([&] {
+    queue_->in_turn([&] {
       transfer = start_by_all_to_all(
           [this](at::Tensor& received, at::Tensor& sent, std::vector<int64_t>& received_bytes,
                  std::vector<int64_t>& sent_bytes) {
@@ -81,7 +81,7 @@ class VirtualTransport : public Transport {
   }
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::shared_ptr<Turns> turns_;
+  std::shared_ptr<CallQueue> queue_;
   std::shared_ptr<Ledger> ledger_;
   int64_t rank_;
   int64_t size_;
@@ -107,9 +107,9 @@ bool is_virtual(c10d::ProcessGroup& group) {
 }
 
 std::shared_ptr<Transport> make_virtual_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                                  std::shared_ptr<Turns> turns,
+                                                  std::shared_ptr<CallQueue> queue,
                                                   std::shared_ptr<Ledger> ledger) {
-  return std::make_shared<VirtualTransport>(std::move(group), std::move(turns), std::move(ledger));
+  return std::make_shared<VirtualTransport>(std::move(group), std::move(queue), std::move(ledger));
 }
 
 }  // namespace shardway

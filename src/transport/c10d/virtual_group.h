@@ -4,9 +4,9 @@
 #include <memory>
 #include <optional>
 
+#include "transport/common/call_queue.h"
 #include "transport/common/ledger.h"
 #include "transport/common/transport.h"
-#include "transport/common/turns.h"
 
 namespace c10d {
 class Backend;
@@ -25,7 +25,7 @@ c10::intrusive_ptr<c10d::Backend> backend_of(c10d::ProcessGroup& group,
 // By the group's own allgather and alltoall_base. One that lacks them is a c10::ValueError, the same on every
 // rank.
 std::shared_ptr<Transport> make_virtual_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                                  std::shared_ptr<Turns> turns,
+                                                  std::shared_ptr<CallQueue> queue,
                                                   std::shared_ptr<Ledger> ledger);
 
 }  // namespace shardway

@@ -8,8 +8,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "transport/c10d/mail_transfer.h"
-#include "transport/group/host.h"
 #include "transport/group/joined.h"
+#include "transport/group/process_group.h"
 
 namespace shardway {
 namespace {

@@ -143,9 +143,9 @@ void ShmEngine::in_turn(const std::function<void(shm::SharedGroup&)>& call) {
     const std::lock_guard lock(mutex_);
     translated(group_->rank(), [&] { call(*group_); });
   };
-  turns_.in_turn(run, [this] { group_->interrupt(); });
+  queue_.in_turn(run, [this] { group_->interrupt(); });
 }
 
-std::unique_ptr<Posted> ShmEngine::post(std::function<void()> call) { return turns_.post(std::move(call)); }
+std::unique_ptr<Posted> ShmEngine::post(std::function<void()> call) { return queue_.post(std::move(call)); }
 
 }  // namespace shardway

@@ -10,8 +10,8 @@
 
 #include "shardway/route.h"
 #include "shm/group/group.h"
+#include "transport/common/call_queue.h"
 #include "transport/common/transport.h"
-#include "transport/common/turns.h"
 
 namespace shardway {
 
@@ -38,7 +38,7 @@ class ShmEngine {
 
   std::unique_ptr<Posted> post(std::function<void()> call);
 
-  bool is_own_thread() const { return turns_.is_own_thread(); }
+  bool is_own_thread() const { return queue_.is_own_thread(); }
 
   // Runs a call of the group's own in its turn.
   void in_turn(const std::function<void(shm::SharedGroup&)>& call);
@@ -51,7 +51,7 @@ class ShmEngine {
 
   std::shared_ptr<shm::SharedGroup> group_;
   std::recursive_mutex mutex_;  // one thread at a time, also where callers have several
-  Turns turns_;
+  CallQueue queue_;
   std::mutex rows_mutex_;
   at::Tensor rows_;  // of the last blocks, for the next ones
 };

@@ -92,17 +92,17 @@ void gather(shm::SharedGroup& group, const Call& call) {
               call.sizes[static_cast<size_t>(group.rank())]);
   Numbers found(static_cast<size_t>(sum_of(call.sizes, size)));
   Numbers expected;
-  shm::Flat flat{.element_bytes = 4,
-                 .input = input.bytes(),
-                 .input_bytes = 4 * input.count(),
-                 .output = bytes_of(found)};
+  shm::ContiguousCall moved{.element_bytes = 4,
+                            .input = input.bytes(),
+                            .input_bytes = 4 * input.count(),
+                            .output = bytes_of(found)};
   for (int64_t peer = 0; peer < size; ++peer) {
     const int64_t count = call.sizes[static_cast<size_t>(peer)];
-    flat.sends.push_back({.begin = 0, .bytes = 4 * input.count()});
-    flat.takes.push_back({.from = 0, .to = 4 * static_cast<int64_t>(expected.size()), .bytes = 4 * count});
+    moved.sends.push_back({.begin = 0, .bytes = 4 * input.count()});
+    moved.takes.push_back({.from = 0, .to = 4 * static_cast<int64_t>(expected.size()), .bytes = 4 * count});
     for (int64_t i = 0; i < count; ++i) expected.push_back(element(call.number, peer, i));
   }
-  group.run(flat);
+  group.run(moved);
   require_equal(found, expected, "gather " + std::to_string(call.number));
 }
 
@@ -120,19 +120,19 @@ void reduce_scatter(shm::SharedGroup& group, const Call& call) {
   Input input(*group.arena(), call.is_shared[static_cast<size_t>(group.rank())], call.number, group.rank(),
               sum_of(call.sizes, group.size()));
   Numbers found(static_cast<size_t>(count));
-  shm::Flat flat{.element_bytes = 4,
-                 .input = input.bytes(),
-                 .input_bytes = 4 * input.count(),
-                 .output = bytes_of(found),
-                 .combine = shm::Combine{.element = shm::Element::i32}};
+  shm::ContiguousCall moved{.element_bytes = 4,
+                            .input = input.bytes(),
+                            .input_bytes = 4 * input.count(),
+                            .output = bytes_of(found),
+                            .combine = shm::Combine{.element = shm::Element::i32}};
   int64_t sent = 0;
   for (int64_t peer = 0; peer < group.size(); ++peer) {
     const int64_t bytes = 4 * call.sizes[static_cast<size_t>(peer)];
-    flat.sends.push_back({.begin = sent, .bytes = bytes});
-    flat.takes.push_back({.from = 4 * begin, .to = 0, .bytes = 4 * count});
+    moved.sends.push_back({.begin = sent, .bytes = bytes});
+    moved.takes.push_back({.from = 4 * begin, .to = 0, .bytes = 4 * count});
     sent += bytes;
   }
-  group.run(flat);
+  group.run(moved);
   require_equal(found, summed(call, group.size(), begin, count),
                 "reduce-scatter " + std::to_string(call.number));
 }

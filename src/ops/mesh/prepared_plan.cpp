@@ -1,4 +1,4 @@
-#include "ops/mesh/way.h"
+#include "ops/mesh/prepared_plan.h"
 
 #include <ATen/ATen.h>
 
@@ -29,31 +29,31 @@ struct KeyHash {
   }
 };
 
-// The ways found so far. A plan is known by its address, which its way keeps from being taken by another.
-class Ways {
+// Those made so far. A plan is known by its address, which no other takes while it is kept.
+class PreparedPlans {
  public:
-  static Ways& instance() {
-    static auto* ways = new Ways;  // never destroyed: posted calls may outlive the end of main
-    return *ways;
+  static PreparedPlans& instance() {
+    static auto* plans = new PreparedPlans;  // never destroyed: posted calls may outlive the end of main
+    return *plans;
   }
 
-  std::shared_ptr<const Way> find(const Key& key) {
+  std::shared_ptr<const PreparedPlan> find(const Key& key) {
     const std::lock_guard lock(mutex_);
     const auto found = known_.find(key);
     return found == known_.end() ? nullptr : found->second;
   }
 
-  void keep(const Key& key, std::shared_ptr<const Way> way) {
+  void keep(const Key& key, std::shared_ptr<const PreparedPlan> prepared) {
     const std::lock_guard lock(mutex_);
     if (known_.size() >= kMostKept) known_.clear();
-    known_.emplace(key, std::move(way));
+    known_.emplace(key, std::move(prepared));
   }
 
  private:
   static constexpr size_t kMostKept = 4096;
 
   std::mutex mutex_;
-  std::unordered_map<Key, std::shared_ptr<const Way>, KeyHash> known_;
+  std::unordered_map<Key, std::shared_ptr<const PreparedPlan>, KeyHash> known_;
 };
 
 // Whether every other rank pulls all of this one's input.
@@ -72,21 +72,21 @@ Wanted wanted_in(const Stage& stage) {
   return goes_whole_to_all(stage.route) ? Wanted::whole : Wanted::parts;
 }
 
-std::shared_ptr<const Way> make_way(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place,
-                                    int64_t whole_up_to_bytes) {
+std::shared_ptr<const PreparedPlan> make_way(const std::shared_ptr<const Plan>& plan,
+                                             const MeshTensor::Place& place, int64_t whole_up_to_bytes) {
   place.ranks.check_cover(plan->from.mesh());
   place.ranks.check_cover(plan->to.mesh());
-  auto way = std::make_shared<Way>();
-  way->plan = plan;
-  way->stages = stages_of(*plan, place.ranks, place.group.rank(), whole_up_to_bytes);
-  way->hash = hash_of(*plan);
+  auto prepared = std::make_shared<PreparedPlan>();
+  prepared->plan = plan;
+  prepared->stages = stages_of(*plan, place.ranks, place.group.rank(), whole_up_to_bytes);
+  prepared->hash = hash_of(*plan);
   for (const int64_t number : place.ranks.numbers())
-    way->hash = way->hash * 31 + static_cast<uint64_t>(number);
+    prepared->hash = prepared->hash * 31 + static_cast<uint64_t>(number);
   const ExchangeRules rules = exchange_rules_between(plan->from, plan->to);
-  way->divisor = rules.divisor;
-  if (!rules.resolved.empty()) way->combines = rules.divisor == 1 ? rules.op : Op::avg;
-  if (!way->stages.empty()) way->wanted = wanted_in(way->stages.front());
-  return way;
+  prepared->divisor = rules.divisor;
+  if (!rules.resolved.empty()) prepared->combines = rules.divisor == 1 ? rules.op : Op::avg;
+  if (!prepared->stages.empty()) prepared->wanted = wanted_in(prepared->stages.front());
+  return prepared;
 }
 
 // A small tensor is packed with others. A larger one gains less by it than it loses by two copies.
@@ -96,20 +96,20 @@ bool is_small(const Layout& layout, Transport& transport) {
 
 }  // namespace
 
-std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan,
-                                     const MeshTensor::Place& place) {
+std::shared_ptr<const PreparedPlan> prepare(const std::shared_ptr<const Plan>& plan,
+                                            const MeshTensor::Place& place) {
   Transport& transport = place.group.transport();
   const int64_t whole_up_to_bytes =
       transport.combines_whole() ? std::numeric_limits<int64_t>::max() : transport.slot_bytes();
   const Key key{plan.get(), place.group.rank(), whole_up_to_bytes, place.ranks.numbers()};
-  if (auto found = Ways::instance().find(key)) return found;
+  if (auto found = PreparedPlans::instance().find(key)) return found;
   auto made = make_way(plan, place, whole_up_to_bytes);
-  Ways::instance().keep(key, made);
+  PreparedPlans::instance().keep(key, made);
   return made;
 }
 
-bool communicates(const Way& way) {
-  return std::any_of(way.stages.begin(), way.stages.end(),
+bool communicates(const PreparedPlan& prepared) {
+  return std::any_of(prepared.stages.begin(), prepared.stages.end(),
                      [](const Stage& stage) { return stage.route.pattern != Pattern::own; });
 }
 
@@ -120,8 +120,8 @@ bool is_everywhere(const Layout& layout, const Group& group) {
 }
 
 std::optional<RouteCall> Walker::next_leg() {
-  for (; stage_ < way_.stages.size(); finish_stage()) {
-    const Stage& stage = way_.stages[stage_];
+  for (; stage_ < prepared_.stages.size(); finish_stage()) {
+    const Stage& stage = prepared_.stages[stage_];
     if (!out_.defined()) {
       out_ = warm_empty(stage.output_shape, held_.options());
       landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
@@ -161,7 +161,7 @@ void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subje
     std::vector<RouteCall> legs;
     for (Walker& walker : walkers) {
       if (auto leg = walker.next_leg()) {
-        leg->is_small = leg->x.is_cpu() && is_small(walker.way().plan->from, group.transport());
+        leg->is_small = leg->x.is_cpu() && is_small(walker.prepared().plan->from, group.transport());
         legs.push_back(*std::move(leg));
       }
     }
@@ -170,10 +170,10 @@ void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subje
   }
 }
 
-std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place) {
-  const auto position = way.plan->from.mesh().position_of(place.number());
-  if (position) return way.plan->from.box_at(*position).extent;
-  return std::vector<int64_t>(way.plan->from.shape().size(), 0);
+std::vector<int64_t> input_shape(const PreparedPlan& prepared, const MeshTensor::Place& place) {
+  const auto position = prepared.plan->from.mesh().position_of(place.number());
+  if (position) return prepared.plan->from.box_at(*position).extent;
+  return std::vector<int64_t>(prepared.plan->from.shape().size(), 0);
 }
 
 }  // namespace shardway

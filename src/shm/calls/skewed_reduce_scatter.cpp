@@ -1,4 +1,4 @@
-#include "shm/calls/share.h"
+#include "shm/calls/skewed_reduce_scatter.h"
 
 #include <algorithm>
 
@@ -37,7 +37,7 @@ std::optional<int64_t> heavy_rank(const Part& part, int64_t size) {
                                                                           : std::nullopt;
 }
 
-SharedReduction::SharedReduction(const Part& part, int64_t rank, int64_t size, int64_t heavy)
+SkewedReduceScatter::SkewedReduceScatter(const Part& part, int64_t rank, int64_t size, int64_t heavy)
     : part_(part),
       rank_(rank),
       size_(size),
@@ -45,30 +45,30 @@ SharedReduction::SharedReduction(const Part& part, int64_t rank, int64_t size, i
       box_(part.pushes[static_cast<size_t>(heavy)]),
       dim_(*shared_dim(box_.extent, size)) {}
 
-SharedReduction::Rows SharedReduction::rows_of(int64_t rank) const {
+SkewedReduceScatter::Rows SkewedReduceScatter::rows_of(int64_t rank) const {
   const int64_t rows = box_.extent[dim_];
   const int64_t begin = rows / size_ * rank + std::min(rank, rows % size_);
   return {.begin = begin, .count = rows / size_ + (rank < rows % size_ ? 1 : 0)};
 }
 
-FixedDims SharedReduction::share_extent(int64_t rank) const {
+FixedDims SkewedReduceScatter::share_extent(int64_t rank) const {
   FixedDims extent = box_.extent;
   extent[dim_] = rows_of(rank).count;
   return extent;
 }
 
-FixedDims SharedReduction::share_offset(int64_t rank) const {
+FixedDims SkewedReduceScatter::share_offset(int64_t rank) const {
   FixedDims offset = FixedDims::zeros(box_.extent.size());
   offset[dim_] = rows_of(rank).begin;
   return offset;
 }
 
-bool SharedReduction::has_rest() const {
+bool SkewedReduceScatter::has_rest() const {
   return std::any_of(part_.pushes.begin(), part_.pushes.end(),
                      [&](const Push& push) { return push.peer != heavy_ && volume(push.extent) > 0; });
 }
 
-Part SharedReduction::rest() const {
+Part SkewedReduceScatter::rest() const {
   Part rest = part_;
   rest.pushes.erase_if([&](const Push& push) { return push.peer == heavy_; });
   if (rank_ == heavy_) {
@@ -78,11 +78,11 @@ Part SharedReduction::rest() const {
   return rest;
 }
 
-int64_t SharedReduction::scratch_bytes() const {
+int64_t SkewedReduceScatter::scratch_bytes() const {
   return rank_ == heavy_ ? 0 : volume(share_extent(rank_)) * part_.element_bytes;
 }
 
-Part SharedReduction::share(std::byte* scratch) const {
+Part SkewedReduceScatter::share(std::byte* scratch) const {
   const FixedDims extent = share_extent(rank_);
   const FixedDims zeros = FixedDims::zeros(extent.size());
   Part share{.element_bytes = part_.element_bytes, .input = part_.input};
@@ -107,7 +107,7 @@ Part SharedReduction::share(std::byte* scratch) const {
   return share;
 }
 
-Part SharedReduction::collection(const std::byte* scratch) const {
+Part SkewedReduceScatter::collection(const std::byte* scratch) const {
   Part part{
       .element_bytes = part_.element_bytes, .output = part_.output, .output_strides = part_.output_strides};
   const FixedDims zeros = FixedDims::zeros(box_.extent.size());

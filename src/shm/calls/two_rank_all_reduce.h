@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "shm/calls/all_reduce.h"
-#include "shm/calls/desk.h"
+#include "shm/calls/group_state.h"
 
 namespace shardway::shm {
 
@@ -15,9 +15,9 @@ namespace shardway::shm {
 //
 // Example, four pieces, seen by rank 0:
 //   puts pieces 1 and 3; combines 0 and 2, in rank 1's slots; collects 1 and 3, from its own.
-class Shuttle {
+class TwoRankAllReduce {
  public:
-  Shuttle(Desk& desk, const AllReduce& all_reduce);
+  TwoRankAllReduce(GroupState& state, const AllReduce& all_reduce);
 
   void run();
 

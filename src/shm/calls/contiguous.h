@@ -7,14 +7,14 @@
 #include <optional>
 #include <span>
 
-#include "shm/calls/desk.h"
+#include "shm/calls/group_state.h"
 #include "shm/calls/header.h"
 #include "shm/calls/part.h"
 #include "shm/kernels/small_vector.h"
 
 namespace shardway::shm {
 
-struct Flat {
+struct ContiguousCall {
   struct Send {
     int64_t begin = 0;  // in the input
     int64_t bytes = 0;
@@ -34,16 +34,16 @@ struct Flat {
   std::optional<Combine> combine = std::nullopt;  // with: all takes are one box, and combined in rank order
 };
 
-// The same as boxes, which point into `flat`'s memory. `own` keeps what the part points to itself.
-Part part_of(const Flat& flat, int64_t rank, Input& own);
+// The same as boxes, which point into the call's memory. `own` keeps what the part points to itself.
+Part part_of(const ContiguousCall& call, int64_t rank, Input& own);
 
 // Whether this rank's input needs neither rings nor another process's address.
-bool is_direct(const Desk& desk, const Flat& flat);
+bool is_direct(const GroupState& state, const ContiguousCall& call);
 
 // One collective of a rank whose input is direct.
-class FlatCall {
+class ContiguousExecution {
  public:
-  FlatCall(Desk& desk, uint64_t number, const Flat& flat);
+  ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call);
 
   // Puts the header up: the one that the part would have.
   Path publish(std::span<const std::byte> note = {});
@@ -59,10 +59,10 @@ class FlatCall {
   void reduce() const;
   void leave();
 
-  Desk& desk_;
+  GroupState& state_;
   Waiting& waiting_;
   uint64_t number_;
-  const Flat& flat_;
+  const ContiguousCall& asked_;
   Path path_ = Path::none;
   bool reads_in_place_ = false;
   Few<const std::byte*> sources_;  // by rank; null for nothing

@@ -12,7 +12,7 @@
 
 namespace shardway::shm {
 
-struct Desk {
+struct GroupState {
   std::shared_ptr<Arena> arena;
   std::shared_ptr<GroupMemory> memory;
   std::unique_ptr<Waiting> waiting;

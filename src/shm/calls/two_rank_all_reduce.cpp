@@ -1,4 +1,4 @@
-#include "shm/calls/shuttle.h"
+#include "shm/calls/two_rank_all_reduce.h"
 
 #include <algorithm>
 #include <array>
@@ -15,8 +15,8 @@ constexpr int64_t kBlockBytes = 4096;
 
 }  // namespace
 
-Shuttle::Shuttle(Desk& desk, const AllReduce& all_reduce)
-    : waiting_(*desk.waiting),
+TwoRankAllReduce::TwoRankAllReduce(GroupState& state, const AllReduce& all_reduce)
+    : waiting_(*state.waiting),
       asked_(all_reduce),
       rank_(waiting_.rank()),
       peer_(1 - rank_),
@@ -26,7 +26,7 @@ Shuttle::Shuttle(Desk& desk, const AllReduce& all_reduce)
 
 // A piece is put a turn before it is combined and collected a turn after, so that neither rank waits for the
 // other as long as they go at the same pace.
-void Shuttle::run() {
+void TwoRankAllReduce::run() {
   put(0);
   for (int64_t turn = 0; piece_of(turn, 0) < pieces_; ++turn) {
     put(turn + 1);
@@ -36,12 +36,12 @@ void Shuttle::run() {
   collect((pieces_ - 1) / 2);
 }
 
-int64_t Shuttle::bytes_in(int64_t piece) const {
+int64_t TwoRankAllReduce::bytes_in(int64_t piece) const {
   return std::min(piece_bytes_, asked_.bytes - piece * piece_bytes_);
 }
 
 // There are three turns at most between a slot's filling and its emptying, and a ring has four slots.
-void Shuttle::put(int64_t turn) {
+void TwoRankAllReduce::put(int64_t turn) {
   const int64_t piece = piece_of(turn, peer_);
   if (piece >= pieces_) return;
   const uint64_t number = first_ + static_cast<uint64_t>(turn);
@@ -51,7 +51,7 @@ void Shuttle::put(int64_t turn) {
   ring_after_piece(waiting_, piece + 2 >= pieces_);
 }
 
-void Shuttle::combine(int64_t turn) {
+void TwoRankAllReduce::combine(int64_t turn) {
   const int64_t piece = piece_of(turn, rank_);
   if (piece >= pieces_) return;
   std::atomic<uint64_t>& taken = waiting_.own().pair(peer_).taken_of_all;
@@ -75,7 +75,7 @@ void Shuttle::combine(int64_t turn) {
   ring_after_piece(waiting_, piece + 2 >= pieces_);
 }
 
-void Shuttle::collect(int64_t turn) {
+void TwoRankAllReduce::collect(int64_t turn) {
   const int64_t piece = piece_of(turn, peer_);
   if (piece >= pieces_) return;
   const uint64_t number = first_ + static_cast<uint64_t>(turn);
@@ -85,7 +85,7 @@ void Shuttle::collect(int64_t turn) {
   write(asked_.output + piece * piece_bytes_, waiting_.own().slot(rank_, number), bytes_in(piece));
 }
 
-void Shuttle::write(std::byte* to, const std::byte* from, int64_t bytes) const {
+void TwoRankAllReduce::write(std::byte* to, const std::byte* from, int64_t bytes) const {
   (asked_.streams() ? stream_bytes : copy_bytes)(to, from, bytes);
 }
 

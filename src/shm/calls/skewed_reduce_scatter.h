@@ -14,9 +14,9 @@ std::optional<int64_t> heavy_rank(const Part& part, int64_t size);
 
 // The three collectives in its place. Example, ranks 0 to 2, of which rank 2 gets rows [0,9): rank r reduces
 // rows [3r,3r+3), ranks 0 and 1 into memory of their arenas, and rank 2 then pulls what they have.
-class SharedReduction {
+class SkewedReduceScatter {
  public:
-  SharedReduction(const Part& part, int64_t rank, int64_t size, int64_t heavy);
+  SkewedReduceScatter(const Part& part, int64_t rank, int64_t size, int64_t heavy);
 
   // Everybody else's box, unless all of them are empty.
   bool has_rest() const;

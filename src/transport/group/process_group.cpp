@@ -1,4 +1,4 @@
-#include "transport/group/host.h"
+#include "transport/group/process_group.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
@@ -39,13 +39,13 @@ WantedTransport wanted_transport() {
   return word == "shm" ? WantedTransport::shm : WantedTransport::c10d;
 }
 
-// What is known of a process group: not decided yet, an engine, or none; and the turns of its messages.
+// What is known of a process group: not decided yet, an engine, or none; and the queue of its messages.
 struct Host {
   std::mutex mutex;
   bool is_decided = false;
   bool has_failed = false;         // while it was decided: who has been told what is not known
   std::shared_ptr<Transport> shm;  // without: c10d alone
-  std::shared_ptr<Turns> turns = std::make_shared<Turns>();
+  std::shared_ptr<CallQueue> queue = std::make_shared<CallQueue>();
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
   HomeProcess home;
 };
@@ -171,9 +171,9 @@ Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const 
   return result.get();
 }
 
-class HostTransport : public Transport {
+class ProcessGroupTransport : public Transport {
  public:
-  explicit HostTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
+  explicit ProcessGroupTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
       : group_(std::move(group)),
         rank_(group_->getRank()),
         size_(group_->getSize()),
@@ -239,8 +239,8 @@ class HostTransport : public Transport {
   Transport& c10d() {
     if (!c10d_) {
       host_->home.check();
-      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->turns, host_->ledger)
-                                  : make_c10d_transport(group_, host_->turns, host_->ledger);
+      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->queue, host_->ledger)
+                                  : make_c10d_transport(group_, host_->queue, host_->ledger);
     }
     return *c10d_;
   }
@@ -286,7 +286,7 @@ class HostTransport : public Transport {
   std::shared_ptr<Transport> c10d_;
 };
 
-std::shared_ptr<Transport> HostTransport::decide() {
+std::shared_ptr<Transport> ProcessGroupTransport::decide() {
   const WantedTransport wanted = wanted_transport();
   if (size_ == 1 || wanted == WantedTransport::c10d || is_fake(*group_)) return nullptr;
   if (is_virtual(*group_)) {  // its own methods may be the point of it
@@ -324,12 +324,12 @@ void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
 }
 
 GroupLabel label_of(const Transport& transport) {
-  const auto* host = dynamic_cast<const HostTransport*>(&transport);
+  const auto* host = dynamic_cast<const ProcessGroupTransport*>(&transport);
   return host != nullptr ? host->label() : GroupLabel{};
 }
 
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  return std::make_shared<HostTransport>(std::move(group));
+  return std::make_shared<ProcessGroupTransport>(std::move(group));
 }
 
 }  // namespace shardway

@@ -9,12 +9,12 @@
 namespace shardway {
 
 // A call runs on its caller's thread, or, once calls have been posted, behind them on a thread of its own.
-class Turns {
+class CallQueue {
  public:
-  Turns();
-  ~Turns();  // posted calls go on
-  Turns(const Turns&) = delete;
-  Turns& operator=(const Turns&) = delete;
+  CallQueue();
+  ~CallQueue();  // posted calls go on
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
 
   // Runs a call when those before it are over; throws what it throws. A caller that waits for its turn may be
   // interrupted (shm/board/interrupt.h): then `give_up` is to end the calls before it, and this one.

@@ -16,7 +16,7 @@
 
 namespace shardway {
 
-struct Way {
+struct PreparedPlan {
   std::shared_ptr<const Plan> plan = nullptr;
   std::vector<Stage> stages = {};
   uint64_t hash = 0;                // of the plan and of the group's numbering
@@ -27,30 +27,31 @@ struct Way {
   int64_t divisor = 1;
 };
 
-bool communicates(const Way& way);
+bool communicates(const PreparedPlan& prepared);
 
-// Whether every rank of the group holds all of a tensor, so that no way from there communicates.
+// Whether every rank of the group holds all of a tensor, so that no plan from there communicates.
 [[gnu::visibility("default")]] bool is_everywhere(const Layout& layout, const Group& group);
 
 // Kept: asking again for the same plan takes no planning. Throws std::invalid_argument where the plan cannot
 // be run by the group.
-std::shared_ptr<const Way> way_along(const std::shared_ptr<const Plan>& plan, const MeshTensor::Place& place);
+std::shared_ptr<const PreparedPlan> prepare(const std::shared_ptr<const Plan>& plan,
+                                            const MeshTensor::Place& place);
 
-// A tensor on its way: what it is held as, and the exchange that comes next.
+// A tensor between two steps of its plan: what it is held as, and the exchange that comes next.
 class Walker {
  public:
-  Walker(const Way& way, at::Tensor x) : way_(way), held_(std::move(x)) {}
+  Walker(const PreparedPlan& prepared, at::Tensor x) : prepared_(prepared), held_(std::move(x)) {}
 
-  const Way& way() const { return way_; }
+  const PreparedPlan& prepared() const { return prepared_; }
   const at::Tensor& held() const { return held_; }
 
-  // The next exchange with others, once the one before is over; nothing at the end of the way.
+  // The next exchange with others, once the one before is over; nothing after the last.
   std::optional<RouteCall> next_leg();
 
  private:
   void finish_stage();
 
-  const Way& way_;
+  const PreparedPlan& prepared_;
   at::Tensor held_;
   size_t stage_ = 0;
   at::Tensor out_ = {};
@@ -65,6 +66,6 @@ at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, co
 void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subject);
 
 // This rank's shape before the first step; of a rank outside the mesh without elements.
-std::vector<int64_t> input_shape(const Way& way, const MeshTensor::Place& place);
+std::vector<int64_t> input_shape(const PreparedPlan& prepared, const MeshTensor::Place& place);
 
 }  // namespace shardway

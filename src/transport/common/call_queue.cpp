@@ -1,4 +1,4 @@
-#include "transport/common/turns.h"
+#include "transport/common/call_queue.h"
 
 #include <ATen/ThreadLocalState.h>
 
@@ -85,7 +85,7 @@ std::function<void()> in_callers_mode(std::function<void()> call) {
 
 // Starts with the first posted call, and ends when it has nothing to do and its owner is gone. It keeps
 // what it needs itself, so that the end of the owner does not wait for it.
-class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
+class CallQueue::Thread : public std::enable_shared_from_this<CallQueue::Thread> {
  public:
   void check_process() const { home_.check(); }
 
@@ -157,13 +157,13 @@ class Turns::Thread : public std::enable_shared_from_this<Turns::Thread> {
   bool stops_ = false;
 };
 
-Turns::Turns() : thread_(std::make_shared<Thread>()) {}
+CallQueue::CallQueue() : thread_(std::make_shared<Thread>()) {}
 
-Turns::~Turns() { thread_->stop(); }
+CallQueue::~CallQueue() { thread_->stop(); }
 
-bool Turns::is_own_thread() const { return thread_->is_this(); }
+bool CallQueue::is_own_thread() const { return thread_->is_this(); }
 
-void Turns::in_turn(const std::function<void()>& call, const std::function<void()>& give_up) {
+void CallQueue::in_turn(const std::function<void()>& call, const std::function<void()>& give_up) {
   if (!thread_->is_busy()) return call();
   const std::shared_ptr<PostedJob> job = thread_->add(in_callers_mode(call));
   try {
@@ -176,7 +176,7 @@ void Turns::in_turn(const std::function<void()>& call, const std::function<void(
   job->check();
 }
 
-std::unique_ptr<Posted> Turns::post(std::function<void()> call) {
+std::unique_ptr<Posted> CallQueue::post(std::function<void()> call) {
   thread_->check_process();
   return std::make_unique<SharedJob>(thread_->add(in_callers_mode(std::move(call))));
 }

@@ -11,7 +11,7 @@
 
 namespace shardway::backend {
 
-struct Backend::Manner {
+struct Backend::CallOptions {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* title = "";  // as profilers show it: "shardway:" and the name of torch's function
   bool is_async = true;
@@ -28,8 +28,8 @@ struct Backend::Manner {
     return name();
   }
 
-  template <class CallOptions>
-  static Manner of(c10d::OpType type, const char* title, const CallOptions& options) {
+  template <class TorchOptions>
+  static CallOptions of(c10d::OpType type, const char* title, const TorchOptions& options) {
     return {.type = type, .title = title, .is_async = options.asyncOp, .timeout = options.timeout};
   }
 };

@@ -1,0 +1,166 @@
+#include "shm/calls/contiguous.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shm/kernels/copy.h"
+
+namespace shardway::shm {
+namespace {
+
+bool sends_anything(const ContiguousCall& call, int64_t rank) {
+  for (size_t peer = 0; peer < call.sends.size(); ++peer) {
+    if (static_cast<int64_t>(peer) != rank && call.sends[peer].bytes > 0) return true;
+  }
+  return false;
+}
+
+Path path_for(const GroupState& state, const ContiguousCall& call) {
+  if (!sends_anything(call, state.waiting->rank())) return Path::none;
+  return direct_path(state, call.input, call.input_bytes, call.input_bytes).value_or(Path::staged);
+}
+
+}  // namespace
+
+Part part_of(const ContiguousCall& call, int64_t rank, Input& own) {
+  const int64_t element = call.element_bytes;
+  Part part{.element_bytes = element};
+  own = {.data = call.input, .shape = one_dim(call.input_bytes / element), .strides = one_dim(element)};
+  part.input = own;
+  part.output = call.output;
+  part.output_strides = one_dim(element);
+  part.combine = call.combine;
+  part.is_reduce_scatter = call.combine.has_value();
+  for (size_t peer = 0; peer < call.sends.size(); ++peer) {
+    const auto p = static_cast<int64_t>(peer);
+    const ContiguousCall::Send& send = call.sends[peer];
+    const ContiguousCall::Take& take = call.takes[peer];
+    part.pushes.push_back(
+        {.peer = p, .from = one_dim(send.begin / element), .extent = one_dim(send.bytes / element)});
+    part.pulls.push_back({.peer = p,
+                          .from = one_dim(take.from == kUnknown ? kUnknown : take.from / element),
+                          .to = one_dim(take.to / element),
+                          .extent = one_dim(take.bytes / element),
+                          .here = p == rank ? &own : nullptr});
+  }
+  if (!call.combine || call.takes[0].bytes == 0) return part;
+  PartLanding landing{.to = one_dim(0), .extent = one_dim(call.takes[0].bytes / element)};
+  for (size_t peer = 0; peer < call.takes.size(); ++peer)
+    landing.addends.push_back({.pull = static_cast<int64_t>(peer), .from = one_dim(0)});
+  part.landings.push_back(std::move(landing));
+  return part;
+}
+
+bool is_direct(const GroupState& state, const ContiguousCall& call) {
+  return path_for(state, call) != Path::staged;
+}
+
+ContiguousExecution::ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call)
+    : state_(state), waiting_(*state.waiting), number_(number), asked_(call) {}
+
+Path ContiguousExecution::publish(std::span<const std::byte> note) {
+  const Board& board = waiting_.own();
+  path_ = path_for(state_, asked_);
+  Payload payload = path_ == Path::packed ? pack(note) : place_payload(state_, number_, 0, note);
+  if (path_ == Path::arena) payload.base = state_.arena->offset_of(asked_.input);
+  // The header comes last, at once: the peers wait at its line, and each look takes it away.
+  Header& header = board.header(number_);
+  header.path = path_;
+  header.dims = 1;
+  header.for_all = 0;
+  header.is_listed = 1;
+  header.element_bytes = static_cast<uint32_t>(asked_.element_bytes);
+  header.base = payload.base;
+  header.span_bytes = asked_.input_bytes;
+  header.note_bytes = payload.note_bytes;
+  header.note_base = payload.note_base;
+  const Lists lists = board.lists(number_, 1);
+  *lists.shape() = asked_.input_bytes / asked_.element_bytes;
+  *lists.strides() = asked_.element_bytes;
+  for (size_t peer = 0; peer < asked_.sends.size(); ++peer) {
+    const ContiguousCall::Send& send = asked_.sends[peer];
+    lists.first()[peer] = static_cast<int32_t>(peer);
+    lists.listed()[peer] = {.offset_bytes = send.begin, .volume = send.bytes / asked_.element_bytes};
+  }
+  lists.first()[asked_.sends.size()] = static_cast<int32_t>(asked_.sends.size());
+  enter(state_, number_);
+  return path_;
+}
+
+// Copies what others take, from the first byte of it to the last. The base is where the input's first byte
+// would be.
+Payload ContiguousExecution::pack(std::span<const std::byte> note) {
+  int64_t begin = asked_.input_bytes;
+  int64_t end = 0;
+  for (size_t peer = 0; peer < asked_.sends.size(); ++peer) {
+    const ContiguousCall::Send& send = asked_.sends[peer];
+    if (static_cast<int64_t>(peer) == waiting_.rank() || send.bytes == 0) continue;
+    begin = std::min(begin, send.begin);
+    end = std::max(end, send.begin + send.bytes);
+  }
+  const int64_t bytes = end - begin;
+  Payload payload = place_payload(state_, number_, bytes, note);
+  copy_bytes(state_.own_payload(number_, payload.base), asked_.input + begin, bytes);
+  payload.base -= begin;
+  return payload;
+}
+
+// False where a peer's input cannot be read in place, or is not what it should be: the part's execution
+// tells.
+bool ContiguousExecution::find_sources() {
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    const ContiguousCall::Take& take = asked_.takes[static_cast<size_t>(peer)];
+    if (peer == waiting_.rank()) {
+      sources_.push_back(asked_.input + take.from);
+      continue;
+    }
+    const Sight sight = sight_of(state_, number_, peer);
+    const Header header = copied(sight.board.header(number_));
+    Run run{.from = take.from, .bytes = take.bytes, .element_bytes = asked_.element_bytes};
+    // The ranks of a reduction have inputs alike: who sees one that is not must not write.
+    if (asked_.combine) run.input_bytes = asked_.input_bytes;
+    const std::byte* source = take.bytes > 0 ? find_run(sight, header, run) : nullptr;
+    if (source == nullptr && take.bytes > 0) return false;
+    reads_in_place_ |= source != nullptr && header.path == Path::arena;
+    sources_.push_back(source);
+  }
+  return true;
+}
+
+bool ContiguousExecution::finish() {
+  if (!find_sources()) return false;
+  if (asked_.combine) {
+    reduce();
+  } else {
+    copy();
+  }
+  leave();
+  return true;
+}
+
+// One's own first: a peer that reads it takes the lines away.
+void ContiguousExecution::copy() const {
+  const auto size = sources_.size();
+  for (size_t step = 0; step < size; ++step) {
+    const size_t peer = (static_cast<size_t>(waiting_.rank()) + step) % size;
+    const ContiguousCall::Take& take = asked_.takes[peer];
+    copy_bytes(asked_.output + take.to, sources_[peer], take.bytes);
+  }
+}
+
+void ContiguousExecution::reduce() const {
+  const int64_t count = asked_.takes[0].bytes / asked_.element_bytes;
+  if (count > 0) shm::reduce(asked_.output, {sources_.data(), sources_.size()}, count, *asked_.combine);
+}
+
+void ContiguousExecution::leave() {
+  hand_back_payload(state_, number_);
+  if (reads_in_place_) say_read(waiting_, number_);
+  if (path_ != Path::arena) return;
+  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
+    if (peer != waiting_.rank() && asked_.sends[static_cast<size_t>(peer)].bytes > 0)
+      await_reader(waiting_, peer, number_);
+  }
+}
+
+}  // namespace shardway::shm
