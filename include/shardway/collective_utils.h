@@ -10,7 +10,7 @@
 namespace shardway {
 namespace [[gnu::visibility("default")]] collective_utils {
 
-// Per mesh dim its ranks, GiB/s and latency in microseconds.
+// The number of ranks, the GiB/s and the latency in microseconds of each mesh dim.
 struct MeshTopoInfo {
   std::vector<int64_t> mesh_dim_devices = {};
   std::vector<double> mesh_dim_bandwidth = {};
@@ -20,7 +20,8 @@ struct MeshTopoInfo {
   // exceeds `devices_per_host` (0: one host).
   static MeshTopoInfo build_from_mesh(const Mesh& mesh, int64_t devices_per_host = 0);
 
-  // The same rule with a topology's figures; links given for a mesh dim by name or number stand.
+  // The same rule with a topology's figures. A link that is given for a mesh dim, by name or number, takes
+  // precedence.
   static MeshTopoInfo build_from_mesh(const Mesh& mesh, const Topology& topology);
 };
 
@@ -34,13 +35,13 @@ double allreduce_cost(double bytes_gb, const MeshTopoInfo& topo, int64_t mesh_di
 double redistribute_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo,
                          Rules rules = Rules::torch_2_13);
 
-// The layouts that DTensor's default planner passes through, both ends among them.
+// The layouts that DTensor's default planner passes through, including both ends.
 std::vector<Layout> greedy_layouts(const Layout& from, const Layout& to);
 
 // The layouts of the cheapest path among DTensor's steps at its prices.
 std::vector<Layout> min_cost_layouts(const Layout& from, const Layout& to, const MeshTopoInfo& topo);
 
-// The price of one such step: the two differ in one mesh dim.
+// The price of one of DTensor's steps, whose layouts differ in one mesh dim.
 double one_step_cost(const Layout& from, const Layout& to, const MeshTopoInfo& topo);
 
 }  // namespace collective_utils

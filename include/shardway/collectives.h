@@ -7,11 +7,11 @@
 // ranks share a host, where it costs next to nothing, or SHARDWAY_CHECK=1 is in the environment of every
 // rank.
 //
-// all_reduce and broadcast have no sizes: of CPU tensors they exchange the rest as if sizes were left out, of
-// tensors on a device nothing, so that the host does not wait.
+// all_reduce and broadcast have no sizes. For CPU tensors they exchange the rest as if sizes were left out.
+// For tensors on a device they exchange nothing, so that the host does not wait.
 //
-// An input is never changed, and a result never shares memory with it, except where there is no group
-// or only one rank: then a call gives its input back.
+// An input is never changed, and a result never shares memory with it, except if there is no group or
+// only one rank: then a call without `out` returns its input.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,10 +28,10 @@
 
 namespace [[gnu::visibility("default")]] shardway {
 
-// What the backward of a gather does with the gradients that the other ranks have of this rank's part.
+// What the backward of a gather does with the gradients that the other ranks have for this rank's part.
 enum class Grad : uint8_t {
   sum,    // adds them: the true adjoint; backward is a collective that every rank runs
-  mean,   // adds them and divides by the ranks: for a loss that is the same on every rank
+  mean,   // adds them and divides by the number of ranks: for a loss that is the same on every rank
   local,  // drops them: no communication
 };
 
@@ -43,8 +43,8 @@ struct Ragged {
   Sizes sizes;
 };
 
-// A call under way. `wait` gives what the plain call would, differentiable, as often as asked. One that
-// is dropped finishes by itself.
+// A call under way. `wait` returns what the plain call would, differentiable, and may be called repeatedly.
+// A call whose handle is dropped still finishes.
 template <class Result>
 class Async {
  public:
@@ -63,7 +63,7 @@ class Async {
   struct State {
     explicit State(std::function<Result()> f) : finish(std::move(f)) {}
     std::mutex mutex;
-    std::function<Result()> finish;  // until it has given the result
+    std::function<Result()> finish;  // empty once it has returned the result
     std::optional<Result> result;
   };
   std::shared_ptr<State> state_;
@@ -92,7 +92,8 @@ struct ReduceScatterOptions {
 
 // This rank's part, along dim, of the elementwise combination of all ranks' tensors. Addends are taken
 // in rank order; f16 and bf16 accumulate in f32 and round once.
-// Adjoint: all_gather_v of the gradient (divided by the ranks for avg); min, max and product have none.
+// Adjoint: all_gather_v of the gradient (divided by the number of ranks for avg); min, max and product have
+// none.
 at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options = {});
 Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatterOptions& options = {});
 
@@ -104,7 +105,7 @@ struct AllToAllOptions {
 };
 
 // Block r of this rank's tensor along dim goes to rank r; what arrives is concatenated in rank order.
-// Adjoint: all_to_all_v of the gradient with the sizes exchanged.
+// Adjoint: all_to_all_v of the gradient with send and receive sizes interchanged.
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options = {});
 Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
                                  const AllToAllOptions& options = {});
@@ -118,8 +119,8 @@ struct AllReduceOptions {
 
 // The elementwise combination of all ranks' tensors, which have one shape, on every rank: the same bits on
 // all of them. Addends are taken in rank order; f16 and bf16 accumulate in f32 and round once.
-// Adjoint (Grad::sum): all_reduce of the gradient (divided by the ranks for avg); min, max and product have
-// none. Grad::local keeps this rank's own gradient.
+// Adjoint (Grad::sum): all_reduce of the gradient (divided by the number of ranks for avg); min, max and
+// product have none. Grad::local keeps this rank's own gradient.
 at::Tensor all_reduce(const at::Tensor& x, const AllReduceOptions& options = {});
 Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& options = {});
 
@@ -156,10 +157,10 @@ struct ScatterOptions {
   Group group = {};
 };
 
-// This rank's part, along dim, of the tensor of rank src. The others bring none: src tells them shape, dtype
-// and sizes, and what they pass as x and sizes is not read.
+// This rank's part, along dim, of the tensor of rank src. The others bring no tensor: src tells them shape,
+// dtype and sizes, and the values that they pass as x and sizes are not read.
 // Adjoint: gather_v of the gradients to src; every rank runs it. To differentiate that gradient again, the
-// others pass an x without rows that requires grad, whose gradient they can name.
+// others pass an x without rows that requires grad, and ask autograd for its gradient.
 at::Tensor scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options = {});
 Async<at::Tensor> scatter_v_async(const std::optional<at::Tensor>& x, const ScatterOptions& options = {});
 
@@ -171,13 +172,14 @@ struct RaggedList {
 
 struct AllGatherListOptions {
   int64_t dim = 0;
-  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // for each tensor every rank's; only checked
+  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // every rank's per tensor; only checked on a CPU
   Grad grad = Grad::sum;
   Group group = {};
 };
 
-// all_gather_v of each tensor of a list, of any shapes and dtypes on one device, in one exchange. Small ones
-// are packed together. The ranks compare their lists. The gradients of a list travel as a list, too.
+// all_gather_v of each tensor of a list in one exchange. The tensors are on one device and may have any
+// shapes and dtypes. Small ones are packed together. The ranks compare their lists, except for tensors on a
+// device whose sizes are given. The gradients of a list travel as a list, too.
 RaggedList all_gather_v(const std::vector<at::Tensor>& xs, const AllGatherListOptions& options = {});
 Async<RaggedList> all_gather_v_async(const std::vector<at::Tensor>& xs,
                                      const AllGatherListOptions& options = {});
@@ -189,7 +191,7 @@ struct ReduceScatterListOptions {
   Group group = {};
 };
 
-// reduce_scatter_v of each tensor of a list in one exchange, as all_gather_v of a list is.
+// reduce_scatter_v of each tensor of a list in one exchange, like all_gather_v of a list.
 std::vector<at::Tensor> reduce_scatter_v(const std::vector<at::Tensor>& xs,
                                          const ReduceScatterListOptions& options = {});
 Async<std::vector<at::Tensor>> reduce_scatter_v_async(const std::vector<at::Tensor>& xs,
@@ -197,7 +199,7 @@ Async<std::vector<at::Tensor>> reduce_scatter_v_async(const std::vector<at::Tens
 
 struct AllToAllListOptions {
   int64_t dim = 0;
-  std::optional<std::vector<Sizes>> recv_sizes = std::nullopt;  // for each tensor; only checked
+  std::optional<std::vector<Sizes>> recv_sizes = std::nullopt;  // for each tensor; only checked on a CPU
   Group group = {};
 };
 
@@ -211,7 +213,7 @@ struct GatherListOptions {
   int64_t dst = 0;                                  // a global rank, as torch.distributed counts
   std::optional<int64_t> group_dst = std::nullopt;  // the rank within the group instead
   int64_t dim = 0;
-  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // for each tensor every rank's; only checked
+  std::optional<std::vector<Sizes>> sizes = std::nullopt;  // every rank's per tensor; only checked on a CPU
   Group group = {};
 };
 
@@ -227,8 +229,8 @@ struct ScatterListOptions {
   Group group = {};
 };
 
-// scatter_v of each tensor of a list in one exchange. The other ranks than src bring an empty list, or
-// tensors without rows that a second gradient leads to.
+// scatter_v of each tensor of a list in one exchange. Ranks other than src bring an empty list or, to
+// differentiate the gradients again, tensors without rows.
 std::vector<at::Tensor> scatter_v(const std::vector<at::Tensor>& xs, const ScatterListOptions& options = {});
 Async<std::vector<at::Tensor>> scatter_v_async(const std::vector<at::Tensor>& xs,
                                                const ScatterListOptions& options = {});
@@ -244,7 +246,7 @@ Sizes gather_sizes(const at::Tensor& x, const GatherSizesOptions& options = {});
 // This rank's part of a list with one tensor per rank, and the size of each along dim 0. Local.
 Ragged split_by_rank(const std::vector<at::Tensor>& parts, const Group& group = {});
 
-// The same of one tensor with the ranks along dim 0. Local.
+// The same for one tensor that has the ranks along dim 0. Local.
 Ragged split_by_rank(const at::Tensor& parts, const Group& group = {});
 
 }  // namespace shardway

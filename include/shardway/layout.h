@@ -10,7 +10,7 @@
 
 namespace [[gnu::visibility("default")]] shardway {
 
-// What the elements of a tensor are, in torch's set.
+// The type of a tensor's elements, from torch's set.
 enum class DType : uint8_t {
   boolean,
   u8,
@@ -57,14 +57,14 @@ class Mesh {
   int64_t size(int64_t dim) const { return shape_[static_cast<size_t>(dim)]; }
   int64_t stride(int64_t dim) const;  // positions between neighbours along a dim
 
-  // Where a rank stands, as an index into ranks(); nothing when it is outside the mesh.
+  // Returns where a rank stands, as an index into ranks(), or nothing if it is outside the mesh.
   std::optional<int64_t> position_of(int64_t rank) const;
   std::vector<int64_t> coordinate_at(int64_t position) const;
 
   // The index of a dim by its name.
   int64_t dim_named(const std::string& name) const;
 
-  // The ranks that differ from `rank` in these dims alone, as a mesh of these dims in the given order.
+  // The ranks that differ from `rank` only in these dims, as a mesh of these dims in the given order.
   Mesh submesh(const std::vector<int64_t>& dims, int64_t rank) const;
 
   // The neighbouring dims [first, last] as one, named like "dp_tp".
@@ -111,14 +111,14 @@ using ShardOrder = std::vector<std::vector<int64_t>>;
 
 // A global shape and dtype on a mesh, with a placement per mesh dim.
 //
-// The mesh dims of a tensor dim split it one after the other; each splits what the one before left. They
+// The mesh dims that shard a tensor dim split it in turn: each splits what the previous one left. They
 // split as torch.chunk does: parts of ceil(length / ranks) until nothing is left, so later parts may be
 // smaller or empty. A ragged shard is the outermost split of its tensor dim.
 //
 // Example: length 5 over a 2x2 mesh, [S0, S0]: halves of 3 and 2, then 2, 1, 1, 1.
 //   With the order {{1, 0}} mesh dim 1 splits first: rank (0,1) holds [3,4) instead of [2,3).
 //
-// The constructor throws std::invalid_argument for anything that does not fit together.
+// The constructor throws std::invalid_argument if its arguments do not fit together.
 class Layout {
  public:
   Layout(std::vector<int64_t> shape, DType dtype, Mesh mesh, std::vector<Placement> placements,
@@ -136,7 +136,7 @@ class Layout {
   // The box of the rank at a position of the mesh.
   Box box_at(int64_t position) const;
 
-  // The same tensor placed otherwise on the same mesh, or on another.
+  // The same tensor placed differently on the same mesh, or on another.
   Layout with(std::vector<Placement> placements, ShardOrder order = {}) const;
   Layout with(Mesh mesh, std::vector<Placement> placements, ShardOrder order = {}) const;
 
@@ -160,16 +160,16 @@ std::string placements_text(const Layout& layout);
 // f32[4096,4096] on dp=2,tp=4: S0,P
 std::string to_string(const Layout& layout);
 
-// The part of one rank in moving a tensor from one layout straight to another: every rank pulls its target
+// One rank's part in moving a tensor straight from one layout to another: every rank pulls its target
 // box from the ranks that hold it. The meshes may differ in shape and ranks; `rank` may be outside either.
-// Rank numbers are the meshes' own, and the route's size is one more than the largest of both.
+// Rank numbers are those of the meshes, and the route's size is one more than the largest of them.
 //
 // If several ranks hold the same box, a rank of the source mesh pulls from the one with its own coordinates
 // on the mesh dims that replicate. So it prefers itself, and the load is even. A rank outside the source mesh
 // takes the replica whose number is its own position modulo the number of replicas.
 //
-// Takes time proportional to the peers whose boxes overlap this rank's. Throws std::invalid_argument if
-// addends would have to be made, or if shape or dtype differ.
+// Takes time proportional to the number of peers whose boxes overlap this rank's. Throws
+// std::invalid_argument if addends would have to be made, or if shape or dtype differ.
 Route redistribution_route(const Layout& from, const Layout& to, int64_t rank);
 
 }  // namespace shardway

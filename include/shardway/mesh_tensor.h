@@ -18,11 +18,12 @@ namespace [[gnu::visibility("default")]] shardway {
 class MeshTensor {
  public:
   // Local: nothing is communicated. `local` is this rank's box, undefined on a rank outside the mesh. The
-  // mesh names ranks by their global numbers, and the group has all of them. c10::ValueError where these do
-  // not fit.
+  // mesh names ranks by their global numbers, and the group contains all of them. Throws c10::ValueError if
+  // these do not fit together.
   MeshTensor(at::Tensor local, const Layout& layout, const Group& group = {});
 
-  // Another tensor that lies as this one does, checked in the same way; the two share what describes them.
+  // Returns another tensor with this layout and group, checked in the same way; the two share the objects
+  // that describe them.
   MeshTensor alike(at::Tensor local) const;
 
   const at::Tensor& local() const { return local_; }
@@ -32,22 +33,22 @@ class MeshTensor {
   int64_t rank() const;            // this rank's global number
   std::optional<Box> box() const;  // what this rank holds; nothing outside the mesh
 
-  // The whole tensor on every rank of the mesh, undefined on the others: collective, as redistribute to
-  // Replicate.
+  // Returns the whole tensor on every rank of the mesh, and an undefined one on the others. Collective, like
+  // redistribute to Replicate.
   at::Tensor full() const;
 
-  // What autograd of this rank hangs on: the local tensor; on a rank outside the mesh an empty one where the
-  // others have a gradient, since backward is a collective that every rank of the group runs.
+  // The tensor that ties this rank to autograd: the local tensor or, on a rank outside the mesh, an empty one
+  // if the others have a gradient, since backward is a collective that every rank of the group runs.
   const at::Tensor& anchor() const { return anchor_; }
 
-  // Runs backward from the anchor with the gradient of the local tensor, ones where none is given. Nothing to
-  // do on a rank without an anchor.
+  // Runs backward from the anchor with the gradient of the local tensor, by default ones. Does nothing on a
+  // rank that has neither a local tensor nor an anchor.
   void backward(const std::optional<at::Tensor>& gradient = std::nullopt) const;
 
-  // Who takes part, as all tensors that come of one another share it.
+  // The ranks that take part. All tensors that were made from one another share it.
   struct Place;
 
-  // Unchecked, for what is known to fit.
+  // Checks nothing: the caller knows that the arguments fit together.
   MeshTensor(at::Tensor local, at::Tensor anchor, std::shared_ptr<const Layout> layout,
              std::shared_ptr<const Place> place);
   const std::shared_ptr<const Place>& place() const { return place_; }

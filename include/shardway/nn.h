@@ -12,14 +12,15 @@
 namespace shardway {
 namespace [[gnu::visibility("default")]] nn {
 
-// With the group that is meant when a module is called, which may be joined after it was made.
+// Returns the options with the group that is meant when a module is called. The group may have been joined
+// after the module was made.
 template <class Options>
 Options at_call(Options options) {
   options.group = options.group.now();
   return options;
 }
 
-// all_gather_v. With every rank's size known there is no exchange.
+// all_gather_v. If every rank's size is given, no exchange is needed.
 class AllGatherImpl : public torch::nn::Module {
  public:
   explicit AllGatherImpl(AllGatherOptions options = {}) : options_(std::move(options)) {}
@@ -34,7 +35,7 @@ class AllGatherImpl : public torch::nn::Module {
   AllGatherOptions options_;
 };
 
-// reduce_scatter_v. Without sizes the tensor is cut as torch.chunk cuts.
+// reduce_scatter_v. Without sizes the tensor is split as torch.chunk splits.
 class ReduceScatterImpl : public torch::nn::Module {
  public:
   explicit ReduceScatterImpl(ReduceScatterOptions options = {}) : options_(std::move(options)) {}
@@ -49,7 +50,7 @@ class ReduceScatterImpl : public torch::nn::Module {
   ReduceScatterOptions options_;
 };
 
-// all_to_all_v. With what every rank sends here known there is no exchange.
+// all_to_all_v. If the sizes that every rank sends here are given, no exchange is needed.
 class AllToAllImpl : public torch::nn::Module {
  public:
   explicit AllToAllImpl(AllToAllOptions options = {}) : options_(std::move(options)) {}
@@ -87,7 +88,7 @@ class BroadcastImpl : public torch::nn::Module {
   BroadcastOptions options_;
 };
 
-// gather_v. With every rank's size known there is no exchange.
+// gather_v. If every rank's size is given, no exchange is needed.
 class GatherImpl : public torch::nn::Module {
  public:
   explicit GatherImpl(GatherOptions options = {}) : options_(std::move(options)) {}
@@ -102,7 +103,7 @@ class GatherImpl : public torch::nn::Module {
   GatherOptions options_;
 };
 
-// scatter_v. Without sizes the tensor is cut as torch.chunk cuts.
+// scatter_v. Without sizes the tensor is split as torch.chunk splits.
 class ScatterImpl : public torch::nn::Module {
  public:
   explicit ScatterImpl(ScatterOptions options = {}) : options_(std::move(options)) {}

@@ -17,7 +17,7 @@ struct PageOptions {
 };
 
 // One self-contained HTML file: the tensor's boxes before and after, every step as boxes that move between
-// ranks, bytes and time by rank, memory, and what lost. Above 64 ranks it shows groups of them.
+// ranks, bytes and time by rank, memory, and the plans that lost. Above 64 ranks it shows groups of ranks.
 std::string to_html(const Plan& plan, const PageOptions& options = {});
 
 }  // namespace shardway

@@ -34,13 +34,13 @@ struct Step {
   Layout from;
   Layout to;
   double cost_us = 0;
-  double latency_us = 0;    // of the cost: base and latencies of the busiest rank
+  double latency_us = 0;    // part of the cost: base and latencies of the busiest rank
   int64_t bytes = 0;        // sent by the rank that sends most
   int64_t total_bytes = 0;  // sent by all ranks
   int64_t peak_bytes = 0;   // on the worst rank: the plan's input, this step's input and output, staging
 };
 
-// A plan that was looked at and lost.
+// A plan that was considered and lost.
 struct Alternative {
   std::string name = {};  // "direct exchange", "DTensor's order", "runner-up"
   std::string text = {};  // S0,R -all_gather-> R,R
@@ -62,21 +62,21 @@ struct Plan {
   int64_t peak_bytes = 0;
   std::string topology = {};                   // where its figures come from
   std::vector<Alternative> alternatives = {};  // the cheapest first
-  int64_t layouts_searched = 0;                // that the plan could have passed through
-  int64_t steps_priced = 0;                    // of those between them
+  int64_t layouts_searched = 0;                // layouts that the plan could have passed through
+  int64_t steps_priced = 0;                    // of the steps between these layouts
 
   std::string text() const;  // S0,R -all_gather(tp)-> R,R
 };
 
-// Which price list and which steps. `shardway` is ours; `torch_2_13` searches the steps of DTensor's own
-// planner at its prices; `seed_004` has prices only.
+// Which prices and which steps a search uses. `shardway` is the library's own choice; `torch_2_13` searches
+// the steps of DTensor's own planner at its prices; `seed_004` has prices only.
 enum class Rules : uint8_t { shardway, torch_2_13, seed_004 };
 
 Rules rules_from_name(const std::string& name);
 const char* name_of(Rules rules);
 
 struct PlanOptions {
-  std::optional<Topology> topology = {};  // default_topology()
+  std::optional<Topology> topology = {};  // if left out: default_topology()
   std::optional<int64_t> max_bytes = {};  // no step may need more on any rank
   Rules rules = Rules::shardway;
 };
@@ -86,16 +86,16 @@ struct PlanOptions {
 std::shared_ptr<const Plan> plan(const Layout& from, const Layout& to, const PlanOptions& options = {});
 
 // The priced steps along given layouts, from each straight to the next. Throws std::invalid_argument if a
-// step would make addends, or leaves the meshes of the two ends.
+// step would make addends, leaves the meshes of the two ends, or goes back to the first mesh.
 std::vector<Step> steps_along(const std::vector<Layout>& layouts, const PlanOptions& options = {});
 
 inline constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-// The cost of the cheapest plan; kImpossible where addends would have to be made. Under `torch_2_13` and
+// The cost of the cheapest plan; kImpossible if addends would have to be made. Under `torch_2_13` and
 // `seed_004` it is what their own redistribute_cost returns.
 double redistribute_cost(const Layout& from, const Layout& to, const PlanOptions& options = {});
 
-// The plan and why, as text for a terminal of this many columns.
+// The plan and the reasons for it, as text for a terminal of this many columns.
 std::string explain(const Plan& plan, int64_t columns = 100);
 
 std::string to_json(const Plan& plan);

@@ -13,34 +13,37 @@
 namespace [[gnu::visibility("default")]] shardway {
 
 struct RedistributeOptions {
-  std::optional<Mesh> mesh = std::nullopt;  // of the result; left out: the input's
+  std::optional<Mesh> mesh = std::nullopt;  // of the result; by default the input's
   ShardOrder order = {};
   std::optional<Topology> topology = std::nullopt;
   std::optional<int64_t> max_bytes = std::nullopt;
-  std::shared_ptr<const Plan> plan = nullptr;  // instead of the cheapest; then neither of the two above
+  std::shared_ptr<const Plan> plan = nullptr;  // run instead of the cheapest; excludes topology and max_bytes
   std::optional<std::vector<Placement>> grad_placements = std::nullopt;
 };
 
-// The same tensor in another layout: collective over the tensor's group, those of its ranks outside both
-// meshes included. Runs the cheapest plan, or the given one. The ranks compare layouts and plan before the
-// first step: a disagreement, or one rank's bad argument, is the same c10::ValueError on all, and the group
-// stays usable.
+// Returns the same tensor in another layout. Collective over the tensor's group, including its ranks outside
+// both meshes. Runs the cheapest plan, or the given one. The ranks compare layouts and plan before the first
+// step: if they disagree, or if one rank has a bad argument, all throw the same c10::ValueError, and the
+// group stays usable. If nothing is communicated, or if every rank has a tensor on a device, they compare
+// only where that costs next to nothing or SHARDWAY_CHECK=1 asks for it.
 //
 // The result shares no memory with the input, except where nothing changes: in an unchanged layout (unless
 // grad_placements are given), and without a group or with one rank.
 //
-// Never needs more memory than the input, the output of a step, that step's own input, and in shared memory
-// one chunk, elsewhere what is packed for the messages.
+// Needs no more memory than the input, the input and output of one step, and a buffer: one chunk in shared
+// memory, elsewhere what is packed for the messages.
 //
 // Gradient: redistribute is the identity on the global tensor, and so is its gradient. The gradient of the
-// result has the result's placements with Replicate for Partial, or `grad_placements`; it is redistributed to
-// the input's placements with Replicate for Partial, and divided by the ranks of an average that was
-// combined. min, max and product have none. Backward is a collective that every rank of the group runs.
+// result has the result's placements with Replicate for Partial, or `grad_placements`. It is redistributed to
+// the input's placements with Replicate for Partial and, if an average was combined, divided by the number of
+// its ranks. min, max and product have no gradient. Backward is a collective that every rank of the group
+// runs.
 MeshTensor redistribute(const MeshTensor& tensor, const std::vector<Placement>& placements,
                         const RedistributeOptions& options = {});
 MeshTensor redistribute(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options = {});
 
-// Computation can go on meanwhile, whatever the layouts; an error comes with wait().
+// Starts a redistribution; the caller can compute meanwhile, whatever the layouts. For CPU tensors in a group
+// of several ranks wait() throws the errors, otherwise the call itself does.
 Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const std::vector<Placement>& placements,
                                      const RedistributeOptions& options = {});
 Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const Layout& to,
@@ -51,9 +54,9 @@ struct RedistributeListOptions {
   std::optional<int64_t> max_bytes = std::nullopt;
 };
 
-// Many tensors of one group at once, each to its own target; values as one by one. In shared memory a step of
-// all of them is one call; elsewhere small ones share a message per pair of ranks. The gradients move
-// together too: an input whose result was not used gets zeros.
+// Redistributes many tensors of one group at once, each to its own target. The values are the same as one by
+// one. In shared memory, one call runs a step of all tensors; elsewhere small tensors share a message per
+// pair of ranks. The gradients move together too: an input whose result was not used gets zeros.
 std::vector<MeshTensor> redistribute(const std::vector<MeshTensor>& tensors, const std::vector<Layout>& to,
                                      const RedistributeListOptions& options = {});
 Async<std::vector<MeshTensor>> redistribute_async(const std::vector<MeshTensor>& tensors,
@@ -61,13 +64,13 @@ Async<std::vector<MeshTensor>> redistribute_async(const std::vector<MeshTensor>&
                                                   const RedistributeListOptions& options = {});
 
 struct DistributeOptions {
-  std::optional<int64_t> src = std::nullopt;  // the global rank that has the tensor; left out: every rank has
+  std::optional<int64_t> src = std::nullopt;  // the global rank that has the tensor; by default all have it
   Group group = {};
 };
 
-// Puts a whole tensor on a mesh: collective over the group. With `src`, what the other ranks pass is not
-// read, and may be undefined: src sends shape, dtype and to each rank its box. Without, every rank of the
-// mesh has the same tensor and copies its box out of it.
+// Puts a whole tensor on a mesh. Collective over the group. With `src`, the tensors of the other ranks are
+// not read and may be undefined: src sends shape and dtype to all ranks, and to each rank its box. Without
+// `src`, every rank of the mesh has the same tensor and copies its box out of it.
 MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vector<Placement>& placements,
                       const DistributeOptions& options = {});
 

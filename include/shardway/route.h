@@ -30,7 +30,7 @@ std::string to_string(const Box& box);
 enum class Op : uint8_t { sum, avg, min, max, product };
 
 const char* name_of(Op op);
-Op op_from_name(const std::string& name);  // torch's words, and mean for avg
+Op op_from_name(const std::string& name);  // torch's names, and mean for avg
 
 // An offset that only the peer knows: the sender says where a box comes from, the receiver where it lands.
 inline constexpr int64_t kUnknownOffset = -1;
@@ -46,7 +46,7 @@ struct Move {
 };
 using Moves = std::vector<Move, KeptMemory<Move>>;
 
-// The collective that a route is, for engines with a native form of it. `own` is no collective: every rank
+// Which collective a route is, for engines with a native form of it. `own` is not a collective: every rank
 // moves its own boxes, and nobody communicates.
 enum class Pattern : uint8_t { exchange, all_gather, reduce_scatter, all_to_all, all_reduce, broadcast, own };
 
@@ -73,11 +73,11 @@ struct Route {
   bool operator==(const Route&) const = default;
 };
 
-// The adjoint: every move the other way, sums where the route copied and copies where it summed.
+// The adjoint: it makes every move the other way, sums where the route copied and copies where it summed.
 // Throws std::invalid_argument for min, max and product, which are not linear.
 Route transposed(const Route& route);
 
-// The moves of a rank to itself alone: what needs no communication.
+// Only the moves of a rank to itself, which need no communication.
 Route own_part(const Route& route);
 
 // Throws std::invalid_argument naming the first move that breaks an invariant of Route.
@@ -91,26 +91,27 @@ struct Split {
   std::vector<int64_t> sizes = {};
 };
 
-// Every rank's part, one after the other, on every rank.
+// Every rank's part, one after another, on every rank.
 Route all_gather_route(const Split& split, int64_t rank);
 
-// Of the whole tensor that every rank holds an addend of, this rank's part.
+// Every rank holds an addend of the whole tensor; this rank gets its part of the combination.
 Route reduce_scatter_route(const Split& split, int64_t rank, Op op = Op::sum);
 
-// The whole tensor that every rank holds an addend of, on every rank.
+// Every rank holds an addend of the whole tensor; every rank gets the whole combination.
 Route all_reduce_route(const std::vector<int64_t>& shape, int64_t rank, int64_t ranks, Op op = Op::sum);
 
-// The tensor of rank `root` on every rank. Its adjoint adds up on the root and leaves the others nothing.
+// The tensor of rank `root` on every rank. Its adjoint adds up all tensors on the root; the other ranks get
+// nothing.
 Route broadcast_route(const std::vector<int64_t>& shape, int64_t rank, int64_t ranks, int64_t root);
 
-// Every rank's part, one after the other, on rank `root`; the others get a tensor without rows.
+// Every rank's part, one after another, on rank `root`; the others get a tensor without rows.
 Route gather_route(const Split& split, int64_t rank, int64_t root);
 
-// Of the whole tensor that rank `root` holds, this rank's part; the others bring a tensor without rows.
+// This rank's part of the whole tensor that rank `root` holds; the others bring a tensor without rows.
 Route scatter_route(const Split& split, int64_t rank, int64_t root);
 
-// What one rank knows of an all-to-all along one dim. The offsets say where a block lies in a peer's
-// input and output; empty when this rank was not told.
+// What one rank knows about an all-to-all along one dim. The offsets say where a block lies in a peer's
+// input and output; they are empty if this rank was not told.
 struct AllToAllSizes {
   std::vector<int64_t> send = {};
   std::vector<int64_t> recv = {};
@@ -118,14 +119,15 @@ struct AllToAllSizes {
   std::vector<int64_t> offset_in_output = {};  // of the block that this rank sends to peer r
 };
 
-// Block r of this rank's tensor goes to rank r; what arrives is laid one after the other in rank order.
+// Block r of this rank's tensor goes to rank r; the blocks that arrive are concatenated in rank order.
 Route all_to_all_route(const std::vector<int64_t>& shape, int64_t dim, const AllToAllSizes& sizes,
                        int64_t rank);
 
 // The sizes that torch.chunk gives: ceil(length / parts) each until nothing is left.
 std::vector<int64_t> chunk_sizes(int64_t length, int64_t parts);
 
-// A part of the output on which the same pulls land, and which of their elements do.
+// A landing is a part of the output on which the same pulls land. Its addends say which elements of these
+// pulls land there.
 struct Addend {
   int64_t pull = 0;  // index into the route's pulls
   Box from = {};     // within that pull's box

@@ -12,7 +12,7 @@
 
 namespace [[gnu::visibility("default")]] shardway {
 
-// How elements that meet are combined; avg is a sum divided by the ranks.
+// How elements that meet are combined; avg is a sum divided by the number of ranks.
 enum class Combination : uint8_t { sum, avg, min, max, product, band, bor, bxor };
 
 // Numbers that can be combined.
@@ -30,31 +30,31 @@ constexpr Number number_of() {
 }
 
 // Ranks that share a host, one process each. Calls are collective, made by one thread at a time, in the same
-// order on every rank, with the same sizes. They throw std::runtime_error naming the peer that died, left or
-// did not come, and then so does every later call; std::invalid_argument for sizes that do not fit the
+// order on every rank, with the same sizes. A call throws std::runtime_error naming the peer that died, left
+// or did not come, and then so does every later call. It throws std::invalid_argument if sizes do not fit the
 // memory.
 class HostGroup {
  public:
-  // Collective. Throws std::runtime_error, on every rank, where the ranks do not share a host or one does not
-  // come; std::invalid_argument where the options or the environment make no sense.
+  // Collective. Throws std::runtime_error, on every rank, if the ranks do not share a host or one does not
+  // come; std::invalid_argument if the options or the environment are invalid.
   static HostGroup join(const JoinOptions& options = {});
 
-  // The ranks that gave the same color, ordered by key and, where keys are equal, by their rank here.
-  // Collective. Throws std::invalid_argument, on every rank, for a negative color.
+  // Returns a group of the ranks that gave the same color, ordered by key and, if keys are equal, by their
+  // rank here. Collective. Throws std::invalid_argument, on every rank, if a color is negative.
   HostGroup split(int64_t color, int64_t key = 0) const;
 
   int64_t rank() const;
   int64_t size() const;
 
-  // Memory of this rank that the others can read: what is sent from there is not copied in between. It is
-  // freed with the last copy of the pointer.
+  // Returns memory of this rank that the others can read: data sent from there is not copied in between. The
+  // memory is freed with the last copy of the pointer.
   template <class T>
   std::shared_ptr<T[]> allocate(int64_t count) const {
     const auto bytes = allocate_bytes(count * int64_t{sizeof(T)});
     return {bytes, static_cast<T*>(bytes.get())};
   }
 
-  // The parts of all ranks, one after the other; sizes in elements.
+  // The parts of all ranks, one after another; sizes in elements.
   template <class T>
   void all_gather_v(std::span<const T> mine, std::span<T> all, std::span<const int64_t> sizes) const {
     gather({mine.data(), mine.size()}, {all.data(), all.size()}, sizes, sizeof(T));
@@ -67,7 +67,7 @@ class HostGroup {
     reduce({x.data(), x.size()}, {mine.data(), mine.size()}, sizes, number_of<T>(), how);
   }
 
-  // Block r goes to rank r; what arrives is laid one after the other in rank order.
+  // Block r goes to rank r; the blocks that arrive are concatenated in rank order.
   template <class T>
   void all_to_all_v(std::span<const T> x, std::span<const int64_t> send_sizes, std::span<T> received,
                     std::span<const int64_t> recv_sizes) const {

@@ -35,18 +35,20 @@ struct Topology {
   int64_t host_of(int64_t rank) const;
   const Link& link_of(const Mesh& mesh, int64_t dim) const;
 
-  bool operator==(const Topology& other) const;  // of figures, wherever they come from
+  bool operator==(const Topology& other) const;  // compares the figures, not their source
 };
 
-// Throws std::invalid_argument naming the first field whose value no network can have.
+// Throws std::invalid_argument naming the first field whose value is impossible.
 void validate(const Topology& topology);
 
-// Reads and writes docs/topology.md's JSON. Errors are std::invalid_argument naming file and field.
+// Read and write the JSON that docs/topology.md describes. Throw std::invalid_argument naming file and field
+// if it is invalid.
 Topology read_topology(const std::string& path);
 Topology topology_from_json(const std::string& text, const std::string& file = "topology");
 std::string to_json(const Topology& topology);
 
-// The file in SHARDWAY_TOPOLOGY; else assumed, with LOCAL_WORLD_SIZE ranks a host, else all on one host.
+// Returns the topology of the file that SHARDWAY_TOPOLOGY names. Without it, returns the assumed figures with
+// LOCAL_WORLD_SIZE ranks per host or, if that is not set either, all ranks on one host.
 Topology default_topology();
 
 }  // namespace shardway

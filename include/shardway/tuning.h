@@ -10,7 +10,7 @@ namespace [[gnu::visibility("default")]] shardway {
 // Groups that were tuned alike. Each choice says where it comes from: a default, or SHARDWAY_TUNING.
 struct TunedGroups {
   int64_t ranks = 0;
-  int64_t groups = 1;          // how many were made, those that are gone included
+  int64_t groups = 1;          // how many were made, including those that are gone
   std::string processor = {};  // as rank 0 sees it
   bool shares_cache = false;   // whether all cores that the ranks may run on share their last cache
   bool swap = false;           // two ranks fill the memory that they have emptied
@@ -26,8 +26,8 @@ struct TuningStats {
   std::vector<TunedGroups> groups = {};
 };
 
-// Of this process. SHARDWAY_TUNING, such as "swap=1,hand_back=0" and the same on every rank, decides instead
-// of the defaults. Any thread may call.
+// Returns how the groups of this process are tuned. SHARDWAY_TUNING, such as "swap=1,hand_back=0", overrides
+// the defaults; it must be the same on every rank. Any thread may call.
 TuningStats tuning_stats();
 
 }  // namespace shardway

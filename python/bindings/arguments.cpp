@@ -79,7 +79,7 @@ bool read_flag(const char* name, const py::handle& value) {
 
 std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   if (value.is_none()) return std::nullopt;
-  // Asking whether something else is a tensor is slow.
+  // To ask whether a list or tuple is a tensor is slow.
   const bool is_list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
   if (!is_list && THPVariable_Check(value.ptr()))
     return read_size_tensor(name, THPVariable_Unpack(value.ptr()));
@@ -113,7 +113,7 @@ Op read_op(const py::handle& value) {
 }
 
 Group read_group(const py::handle& value) {
-  if (value.is_none()) return Group::alone();  // what torch.distributed says, not what C++ has joined
+  if (value.is_none()) return Group::alone();  // a world that C++ code has joined does not count here
   return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>()};
 }
 

@@ -1,5 +1,5 @@
-// Python arguments read as the C++ options take them. What cannot be read is a BadArgument, so that the
-// other ranks hear of it.
+// Reads Python arguments as the C++ options take them. Throws BadArgument for an argument that cannot be
+// read, so that the other ranks hear of it.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -14,7 +14,7 @@ namespace shardway::python {
 
 namespace py = pybind11;
 
-// As problem_in, of code that may also ask Python.
+// Like problem_in, for code that may also call Python.
 template <class Read>
 std::string problem_reading(Read&& read) {
   try {
@@ -30,23 +30,24 @@ at::Tensor read_tensor(const char* name, const py::handle& value);
 std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handle& value);
 int64_t read_integer(const char* name, const py::handle& value);
 std::optional<int64_t> read_optional_integer(const char* name, const py::handle& value);
-bool read_flag(const char* name, const py::handle& value);  // whatever is true or false
+bool read_flag(const char* name, const py::handle& value);  // any value that Python takes for true or false
 std::optional<Sizes> read_sizes(const char* name,
                                 const py::handle& value);  // a sequence or an integer tensor
 Grad read_grad(const py::handle& value);
 Op read_op(const py::handle& value);
 
-// For the end of a message: a question, where the value would be a group and not what was asked for.
+// Returns a question for the end of a message if the value looks like a group that was passed by mistake;
+// else nothing.
 std::string hint_at_group(const py::handle& value);
 
-// None is no group.
+// None means no group.
 Group read_group(const py::handle& value);
 
-// With the global ranks of its ranks; None where they are 0, 1, …
+// The same with the global ranks of the group, which may be None: then the process group tells them itself.
 Group read_group(const py::handle& value, const py::handle& global_ranks);
 
-// A group as a caller may name it, with its global ranks: the process group, and what the library makes of
-// it.
+// A group in any form that a caller may pass, with its global ranks: the process group, and the library's
+// Group for it.
 struct ReadGroup {
   py::object object;
   Group group;

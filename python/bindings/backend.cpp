@@ -24,7 +24,7 @@ c10::intrusive_ptr<Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& 
 }  // namespace
 
 void bind_backend(pybind11::module_& module) {
-  pybind11::module_::import("torch.distributed");  // has the base classes
+  pybind11::module_::import("torch.distributed");  // defines the base classes
   pybind11::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(module, "BackendOptions")
       .def(pybind11::init<std::chrono::milliseconds>(), pybind11::arg("timeout") = kBackendDefaultTimeout);
   pybind11::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>>(module, "ProcessGroupShardway")

@@ -1,4 +1,4 @@
-// MeshTensors as Python has them, and what is read for calls with them.
+// MeshTensors as Python holds them, and how arguments of calls with them are read.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -20,7 +20,7 @@ struct BoundTensor {
   py::object group;
 };
 
-// Where a tensor is to go. Throws std::invalid_argument.
+// The layout to which a tensor moves. Throws std::invalid_argument if the arguments are invalid.
 Layout read_target(const Layout& from, const py::handle& placements, const py::handle& mesh,
                    const std::shared_ptr<const Plan>& plan);
 std::optional<Topology> read_topology(const py::handle& value);

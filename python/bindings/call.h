@@ -1,4 +1,4 @@
-// A collective called from Python: its arguments read, the call made, its result handed out.
+// A collective called from Python: reads its arguments, makes the call, returns its result.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -40,8 +40,8 @@ void bind_handle(py::module_& module, const char* name) {
       .def("wait", &wait_for<Result>, "What the plain call would have returned; as often as asked.");
 }
 
-// Reads the arguments, and makes the call or starts it. An argument that cannot be read is told to the other
-// ranks by `fail`, which throws.
+// Reads the arguments, and makes the call or starts it. If an argument cannot be read, `fail` tells the other
+// ranks and throws.
 template <class Read, class Make, class Start, class Fail>
 py::object run(const Group& group, const py::object& async_op, Read&& read, Make&& make, Start&& start,
                Fail&& fail) {
@@ -61,8 +61,8 @@ py::object run(const Group& group, const py::object& async_op, Read&& read, Make
   return is_async ? py::cast(without_gil(start)) : as_python(without_gil(make));
 }
 
-// The same of a call that exchanges a header, unless `sizes_known` says, without touching Python, that it
-// does not. `x` is the tensor, once it has been read.
+// The same for a call that exchanges a header unless `sizes_known` returns true; it must not touch Python.
+// `x` is the tensor, once it has been read.
 template <class Known, class Read, class Make, class Start>
   requires std::predicate<Known, const Group&>
 py::object run(Collective collective, const Group& group, Known&& sizes_known, const at::Tensor& x,

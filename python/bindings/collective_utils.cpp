@@ -1,4 +1,4 @@
-// shardway/collective_utils.h for Python: python/shardway/compat/collective_utils.py is its face.
+// shardway/collective_utils.h for Python, which uses it through python/shardway/compat/collective_utils.py.
 #include "shardway/collective_utils.h"
 
 #include <pybind11/stl.h>
@@ -23,7 +23,7 @@ MeshTopoInfo make_topo(const std::vector<int64_t>& devices, const std::vector<do
   return {.mesh_dim_devices = devices, .mesh_dim_bandwidth = bandwidth, .mesh_dim_latency = latency};
 }
 
-// As Python's list does, a dim below zero counts from the end.
+// A negative dim counts from the end, as in a Python list.
 int64_t checked_dim(const MeshTopoInfo& topo, int64_t mesh_dim) {
   const auto ndim = static_cast<int64_t>(topo.mesh_dim_devices.size());
   if (mesh_dim < -ndim || mesh_dim >= ndim) {

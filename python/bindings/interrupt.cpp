@@ -1,5 +1,5 @@
-// Ctrl-C, and whatever else Python has a signal handler for, in a call that waits without the interpreter's
-// lock.
+// Handles Ctrl-C, and any other signal that Python has a handler for, in a call that waits without the
+// interpreter's lock.
 #include "shm/board/interrupt.h"
 
 #include <unistd.h>
@@ -9,7 +9,7 @@
 namespace shardway::python {
 namespace {
 
-// Python runs its handlers on the main thread alone.
+// Python runs its handlers only on the main thread.
 bool is_main_thread() { return gettid() == getpid(); }
 
 void check_signals() {

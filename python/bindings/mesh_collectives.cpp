@@ -1,4 +1,4 @@
-// shardway/mesh_collectives.h for Python: python/shardway/compat/collective_utils.py is its face.
+// shardway/mesh_collectives.h for Python, which uses it through python/shardway/compat/collective_utils.py.
 #include "shardway/mesh_collectives.h"
 
 #include <torch/csrc/utils/pybind.h>

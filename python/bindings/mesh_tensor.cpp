@@ -39,7 +39,8 @@ BoundTensor make_tensor(const py::object& local, const py::object& layout, const
   return {.tensor = MeshTensor(tensor, *lies, read.group), .group = read.object};
 }
 
-// What was pickled, in the default group where this process is that rank of it, else by itself.
+// Returns the tensor that was pickled. It is in the default group if this process is that rank of it and the
+// group covers the mesh; otherwise it has no group.
 BoundTensor rebuilt(const py::object& local, const Layout& layout, int64_t rank) {
   const at::Tensor tensor = read_local("local", local);
   const ReadGroup read = read_any_group(py::none(), "MeshTensor");
@@ -85,7 +86,7 @@ GivenTarget read_request(const Layout& from, const py::handle& placements, const
   return target;
 }
 
-// For a caller that cannot take part: raises its problem on every rank of the tensor's group.
+// For a caller that cannot take part: raises its problem on every rank of the tensor's group that compares.
 [[noreturn]] void refuse_for(const BoundTensor& self, const std::string& problem) {
   const py::gil_scoped_release release;
   const Group& group = self.tensor.group();
@@ -93,7 +94,7 @@ GivenTarget read_request(const Layout& from, const py::handle& placements, const
   fail_together(Collective::redistribute, problem, group, others_skip, self.tensor.local());
 }
 
-// The same for one that has no tensor to show.
+// The same for a caller that has no tensor.
 [[noreturn]] void refuse_in(const py::object& group, const std::string& problem) {
   const Group waiting = read_any_group(group, "redistribute").group;
   const py::gil_scoped_release release;
@@ -138,7 +139,7 @@ BoundTensor distribute_of(const py::object& tensor, const py::object& mesh, cons
     const int64_t number = read.group.global_ranks()[static_cast<size_t>(read.group.rank())];
     if (!options.src || *options.src == number) whole = read_tensor("tensor", tensor);
     target = read_mesh(mesh);
-    places = read_placements(placements, /*ndim=*/0);  // only the source knows it yet
+    places = read_placements(placements, /*ndim=*/0);  // so far only the source knows ndim
   });
   MeshTensor result = [&] {
     const py::gil_scoped_release release;
@@ -157,7 +158,7 @@ py::object full_of(const BoundTensor& self) {
   return whole.defined() ? py::cast(whole) : py::none();
 }
 
-// Loaded when the first DTensor is met.
+// A function of shardway._dtensor_redistribute, which is loaded when the first DTensor is read.
 py::object dtensor_function(const char* name) {
   return py::module_::import("shardway._dtensor_redistribute").attr(name);
 }

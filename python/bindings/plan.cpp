@@ -75,7 +75,7 @@ std::string repr_of(const Plan& plan) {
   return "Plan(" + plan.text() + ": " + figures(plan.cost_us, plan.bytes) + ")";
 }
 
-// The page in a frame of its own: a notebook's styles and the page's leave each other alone.
+// The page in a frame of its own, so that the styles of notebook and page do not affect each other.
 std::string notebook_frame_of(const Plan& plan) {
   std::string quoted;
   for (const char letter : to_html(plan)) {

@@ -1,4 +1,4 @@
-// Many tensors at once, of shardway/redistribute.h: see python/shardway/_C.pyi.
+// The functions of shardway/redistribute.h that take many tensors at once: see python/shardway/_C.pyi.
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Read {
   RedistributeListOptions options = {};
 };
 
-// Tensors that lie alike and go to the same placements are alike in their targets too.
+// A tensor that has the layout and the placements of the one before has the same target, which is read once.
 void read_targets(const py::sequence& placements, const py::handle& mesh, Read& read) {
   for (size_t i = 0; i < read.tensors.size(); ++i) {
     const py::object given = placements[i];
@@ -47,7 +47,7 @@ py::list list_of(GivenTensors tensors, const py::object& group) {
   return result;
 }
 
-// Tensors of one group, which is looked at once, as is a layout that several have one after the other.
+// Tensors of one group. A layout that several successive tensors share is looked at once.
 GivenTensors tensors_of(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
   GivenTensors tensors;
   tensors.reserve(locals.size());
@@ -64,13 +64,13 @@ GivenTensors tensors_of(const py::sequence& locals, const py::sequence& layouts,
   return tensors;
 }
 
-// The same; where a local does not fit its layout the others are told.
+// The same; if a local does not fit its layout, tells the other ranks and throws.
 GivenTensors tensors_or_refusal(const py::sequence& locals, const py::sequence& layouts, const Group& group) {
   try {
     return tensors_of(locals, layouts, group);
   } catch (const c10::ValueError& error) {
     std::string problem = error.what_without_backtrace();
-    problem.resize(std::min(problem.rfind(" (rank "), problem.size()));  // which is told with the problem
+    problem.resize(std::min(problem.rfind(" (rank "), problem.size()));  // the rank is told with the problem
     const py::gil_scoped_release release;
     const bool others_skip = named("redistribute", [&] { return skips_exchange(at::Tensor(), group); });
     fail_together(Collective::redistribute, problem, group, others_skip);
@@ -88,7 +88,7 @@ py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts
   fail_together(Collective::redistribute, problem, tensor.group(), knows_all(tensor), tensor.local());
 }
 
-// A list whose placements are as many as its tensors.
+// Reads a list that has as many placements as tensors.
 Read read_list(GivenTensors tensors, const py::sequence& placements, const py::object& mesh,
                const py::object& topology, const py::object& max_bytes) {
   Read read{.tensors = std::move(tensors)};
@@ -106,7 +106,7 @@ GivenTensors run_list(const Read& read) {
   return redistribute(read.tensors, read.targets, read.options);
 }
 
-// Without a MeshTensor in Python for each: the parts, and the layout of each.
+// Makes no Python MeshTensors: returns the parts, and the layout of each.
 py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& layouts,
                                 const py::object& group, const py::sequence& placements,
                                 const py::object& mesh, const py::object& topology,

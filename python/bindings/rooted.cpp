@@ -1,4 +1,4 @@
-// The collectives of shardway/collectives.h with one rank that gives or takes: see python/shardway/_C.pyi.
+// The collectives of shardway/collectives.h in which one rank gives or takes: see python/shardway/_C.pyi.
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 

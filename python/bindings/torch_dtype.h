@@ -1,4 +1,4 @@
-// DType as torch.dtype, by name: no torch header is needed.
+// Converts between DType and torch.dtype by name, so that no torch header is needed.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -82,7 +82,7 @@ Mesh read_mesh(const py::handle& value) {
   return dtensor("mesh_of")(value).cast<Mesh>();
 }
 
-// Shard dims that count from the end are counted from the front.
+// Makes shard dims that count from the end count from the front.
 std::vector<Placement> read_placements(const py::handle& value, int64_t ndim) {
   std::vector<Placement> placements;
   for (const py::object& item : read_list("layout: placements", value)) {

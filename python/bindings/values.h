@@ -1,5 +1,6 @@
-// Python values and the planner's: numbers, sequences, meshes, placements, layouts. What cannot be read is a
-// std::invalid_argument, which Python sees as ValueError. torch's own objects are read by shardway._dtensor.
+// Converts Python values to the planner's: numbers, sequences, meshes, placements, layouts. Throws
+// std::invalid_argument, which Python sees as ValueError, for a value that cannot be read. shardway._dtensor
+// reads torch's own objects.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,7 +19,7 @@ namespace py = pybind11;
 std::string text_of(const py::handle& value);  // its repr
 std::string type_name(const py::handle& value);
 
-// Nothing when it is no integer of 64 bits; a bool is none.
+// Returns nothing if the value is not an integer of 64 bits. A bool is not an integer.
 std::optional<int64_t> integer_in(const py::handle& value);
 
 // `what` names the argument in the message, such as "layout: shape".
@@ -29,13 +30,13 @@ std::vector<py::object> read_list(const std::string& what, const py::handle& val
 std::vector<int64_t> read_ints(const std::string& what, const py::handle& value);
 std::vector<std::string> read_texts(const std::string& what, const py::handle& value);
 
-// A function of shardway._dtensor, which is loaded when the first of torch's objects is met.
+// A function of shardway._dtensor, which is loaded when the first of torch's objects is read.
 py::object dtensor(const char* function);
 
-Mesh read_mesh(const py::handle& value);                        // ours or a DeviceMesh
-Layout read_layout(const char* what, const py::handle& value);  // ours or a DTensorSpec
+Mesh read_mesh(const py::handle& value);                        // a Mesh or a DeviceMesh
+Layout read_layout(const char* what, const py::handle& value);  // a Layout or a DTensorSpec
 
-// Placements, ours or torch's, of a tensor of so many dims.
+// Placements, shardway's or torch's, of a tensor with `ndim` dims.
 std::vector<Placement> read_placements(const py::handle& value, int64_t ndim);
 ShardOrder read_order(const py::handle& value);
 

@@ -15,7 +15,7 @@
 namespace shardway::backend {
 namespace {
 
-// A call's own timeout; after it that of the group counts again.
+// Sets a call's own timeout on the group and restores the group's own when the call is over.
 class TimeoutForNow {
  public:
   TimeoutForNow(shm::SharedGroup& group, std::chrono::milliseconds timeout,
@@ -32,7 +32,7 @@ class TimeoutForNow {
   const c10d::Backend::Options& options_;
 };
 
-// A peer that writes what cannot be is no peer: the others are told.
+// Runs `body`. If a peer wrote an invalid header, aborts the group so that the others are told.
 template <class Body>
 void ended_if_bad(shm::SharedGroup& group, Body&& body) {
   try {
@@ -86,7 +86,7 @@ std::shared_ptr<ShmEngine> Backend::engine(const char* name) {
   return engine;
 }
 
-// The thread may run a call after the backend is gone.
+// The call keeps what it needs, because the thread may run it after the backend is gone.
 WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const Tensors& outputs,
                         std::function<void(Collectives&)> call) {
   const auto used = engine(options.name());
@@ -113,8 +113,8 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
       });
     });
   };
-  // What a callback of a future calls runs at once, on every rank between the same two calls: the callback
-  // may wait for it.
+  // A call made by a callback of a future runs at once, because the callback may wait for it. On every rank
+  // it runs between the same two calls.
   if (used->is_own_thread() || (!options.is_async && !is_coalescing_)) {
     run();
     work->complete(nullptr);
@@ -190,7 +190,7 @@ void Backend::abort() {
   if (const auto used = shm_engine()) used->group().abort();
 }
 
-// What was posted is done first.
+// Posted calls run first.
 void Backend::shutdown() {
   const auto used = shm_engine();
   if (!used) return;

@@ -24,12 +24,12 @@ struct Options : c10d::Backend::Options {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Calls with asyncOp = false run on the caller's thread and give back finished work; the others are left to
-// a thread of the group, and all run in the order in which they are made. What c10d calls _allgather_base and
-// the like is renamed in versions to come: only here do those names stand.
+// Calls with asyncOp = false run on the caller's thread and return finished work; the others are left to a
+// thread of the group. All run in the order in which they are made. Later versions of c10d rename
+// _allgather_base and the like; within the backend only this class has methods of those names.
 class [[gnu::visibility("default")]] Backend : public c10d::Backend, public SharesMemory {
  public:
-  // Collective over the ranks that share the store. Throws c10::DistBackendError where they share no host.
+  // Collective over the ranks that share the store. Throws c10::DistBackendError if they do not share a host.
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~Backend() override;
 
@@ -97,7 +97,7 @@ class [[gnu::visibility("default")]] Backend : public c10d::Backend, public Shar
  private:
   struct CallOptions;
 
-  // The engine, or an error that says that the group is over.
+  // Returns the engine. Throws c10::DistBackendError if the group was destroyed.
   std::shared_ptr<ShmEngine> engine(const char* name);
   WorkPtr launch(const CallOptions& options, const Tensors& inputs, const Tensors& outputs,
                  std::function<void(Collectives&)> call);

@@ -1,4 +1,4 @@
-// How a call is made, out of c10d's options.
+// How a call is made, taken from c10d's options.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct Backend::CallOptions {
 
   const char* name() const { return title + sizeof("shardway:") - 1; }
 
-  // The name as errors have it: that of torch.distributed's function.
+  // The name that errors use: that of torch.distributed's function.
   const char* words() const {
     if (std::string_view(name()) == "_all_gather_base") return "all_gather_into_tensor";
     if (std::string_view(name()) == "_reduce_scatter_base") return "reduce_scatter_tensor";

@@ -76,7 +76,7 @@ WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c1
                 {output}, [output, input](Collectives& group) { group.all_gather_single(output, input); });
 }
 
-// c10d has the lists by rank here: outputs[r][i] is input i of rank r.
+// Here c10d passes the lists by rank: outputs[r][i] is input i of rank r.
 WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                      const c10d::AllgatherOptions& opts) {
   TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_, "all_gather_coalesced: ", outputs.size(),

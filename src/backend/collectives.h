@@ -1,5 +1,5 @@
-// The collectives of c10d on a group that shares memory. Each agrees on its terms first, and then cannot fail
-// but for a lost peer: inputs do not change, and a call that throws has written nothing.
+// The collectives of c10d on a group that shares memory. Each call agrees on its terms first; after that only
+// a lost peer can make it fail. Inputs do not change, and a call that the ranks refuse writes nothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>

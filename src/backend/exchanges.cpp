@@ -1,4 +1,4 @@
-// The collectives that only move.
+// The collectives that only move data.
 #include <ATen/ATen.h>
 
 #include <numeric>

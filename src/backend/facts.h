@@ -1,4 +1,4 @@
-// A call of the backend as profiles tell it.
+// A call of the backend as profiles record it.
 #pragma once
 
 #include "backend/backend.h"

@@ -14,7 +14,7 @@ bool is_as_in_the_world(const std::vector<uint64_t>& global_ranks) {
   return true;
 }
 
-// The numbers behind the word.
+// The numbers that follow the word in the text.
 std::set<size_t> ranks_in(std::string_view text) {
   constexpr std::string_view kWord = "rank ";
   std::set<size_t> ranks;

@@ -11,16 +11,16 @@ namespace shardway::backend {
 
 class Identity {
  public:
-  // `global_ranks` by rank; none: the ranks are the world's.
+  // `global_ranks` are by rank; empty if the ranks are the world's.
   Identity(std::string name, const std::vector<uint64_t>& global_ranks);
 
   const std::string& name() const { return name_; }
 
-  // The text of an error, and where the group counts otherwise than the world, which global ranks those are
-  // that it names.
+  // Returns the text of an error. If the group numbers its ranks differently from the world, adds the global
+  // rank of each rank that the text names.
   std::string explained(const std::string& text) const;
 
-  // Runs `body`; its errors are explained.
+  // Runs `body`; adds the explanation to its errors.
   template <class Body>
   void explain(Body&& body) const {
     if (global_ranks_.empty()) return body();
@@ -37,7 +37,7 @@ class Identity {
 
  private:
   std::string name_;
-  std::vector<uint64_t> global_ranks_;  // none where the numbers are the same
+  std::vector<uint64_t> global_ranks_;  // empty if the numbers are the same
 };
 
 }  // namespace shardway::backend

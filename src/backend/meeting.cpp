@@ -19,15 +19,15 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr const char* kCall = "shardway/call";
 constexpr const char* kNobodyCalls = "-";
-constexpr auto kLookEvery = 500ms;  // whether there is another call
+constexpr auto kLookEvery = 500ms;  // how often a rank looks for another call
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-// A store outlives the groups that are made with it, and those that were not made because a rank did not come
-// or died: names of groups come again, and so do ranks. So every attempt of a rank has a number of its own.
-// Rank 0 calls with its number; the others answer to that call with theirs, until there is another call; when
-// all have answered, rank 0 writes the list of their numbers. Who finds its own in the list has met the
-// others. What earlier attempts left behind has other numbers.
+// A store outlives the groups that are made with it, and the attempts that failed because a rank did not come
+// or died. Names of groups are used again, and ranks come back. So every attempt of a rank has a number of
+// its own. Rank 0 calls with its number. The others answer that call with theirs, until there is another
+// call. When all have answered, rank 0 writes the list of their numbers. A rank that finds its own number in
+// the list has met the others. What earlier attempts left behind has other numbers.
 //
 //   shardway/call = 7;  shardway/7/here/1 = 4, shardway/7/here/2 = 9;  shardway/7/met = "7 4 9"
 class StoreMeeting {
@@ -49,7 +49,7 @@ class StoreMeeting {
     }
   }
 
-  // Every rank's block, one behind the other: collective.
+  // Collective. Returns every rank's block, one after another.
   std::vector<std::byte> exchange(std::span<const std::byte> mine) {
     const std::string round = prefix_ + std::to_string(rounds_++) + "/";
     const auto* begin = reinterpret_cast<const uint8_t*>(mine.data());
@@ -69,12 +69,13 @@ class StoreMeeting {
     return all;
   }
 
-  // Nobody is to answer to this call any more. Before any rank may begin another meeting.
+  // Ends the call: from now on nobody answers it. Must run before any rank may begin another meeting.
   void end_call() {
     if (rank_ == 0) store_.set(kCall, bytes_of(kNobodyCalls));
   }
 
-  // Once all have what they came for. A store that cannot forget keeps a few hundred bytes.
+  // Deletes this rank's keys, once all ranks have read them. A store that cannot delete keys keeps a few
+  // hundred bytes.
   void clean_up() {
     try {
       for (int64_t round = 0; round < rounds_; ++round)
@@ -97,7 +98,8 @@ class StoreMeeting {
     store_.set(prefix_ + "met", bytes_of(numbers));
   }
 
-  // Answers to rank 0's call, if there is one, and waits until all have, or until there is another.
+  // Answers rank 0's call, if there is one, and waits until all ranks have answered it or there is another
+  // call. Returns whether this rank has met the others.
   bool is_in_answered_call() {
     await(kCall, 0);
     const std::string call = text_at(kCall);
@@ -115,7 +117,7 @@ class StoreMeeting {
     }
   }
 
-  // Else an earlier attempt of this rank has answered the call.
+  // Whether the list has this attempt's number. If not, an earlier attempt of this rank answered the call.
   bool is_in(const std::string& list) const {
     std::istringstream numbers(list);
     std::string number;
@@ -123,7 +125,7 @@ class StoreMeeting {
     return number == number_;
   }
 
-  // Of the call that this rank has answered.
+  // The first rank that has not answered the call that this rank has answered; rank 0 if there is none.
   int64_t missing_rank() {
     for (int64_t rank = 1; rank < size_ && !prefix_.empty(); ++rank) {
       if (!store_.check({here(rank)})) return rank;
@@ -146,7 +148,8 @@ class StoreMeeting {
     if (!is_there(key, deadline_)) check_in_time(rank);
   }
 
-  // Waits until then, or until this rank's time is over. The store's own timeout is that of the world.
+  // Waits for the key until `until`, or until this rank's time is over; returns whether it is there. The
+  // store's own timeout is the world's and is not used.
   bool is_there(const std::string& key, SteadyClock::time_point until) {
     until = std::min(until, deadline_);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());
@@ -165,7 +168,7 @@ class StoreMeeting {
   std::chrono::milliseconds timeout_;
   SteadyClock::time_point deadline_;
   std::string number_;
-  std::string prefix_ = {};  // of the call that counts; empty before there is one
+  std::string prefix_ = {};  // of the call that this rank answers or makes; empty before
   int64_t rounds_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// How the ranks of a store come to share memory.
+// How ranks that have a store in common come to share memory.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace shardway::backend {
 
-// Collective. Throws c10::DistBackendError, on every rank, where the ranks do not share a host.
+// Collective. Throws c10::DistBackendError, on every rank, if the ranks do not share a host.
 std::shared_ptr<shm::SharedGroup> meet(c10d::Store& store, int64_t rank, int64_t size,
                                        std::chrono::milliseconds timeout);
 

@@ -11,7 +11,7 @@ namespace {
 
 bool is_packed(const at::Tensor& t) { return t.is_contiguous() && !t.is_conj() && !t.is_neg(); }
 
-// In shared memory, or where there is no more of it in the process's own.
+// Memory that peers can read or, if there is no more of it, the process's own.
 at::Tensor scratch(int64_t count, at::ScalarType dtype) {
   try {
     return empty({count}, dtype);
@@ -87,7 +87,7 @@ Target Outputs::target() const {
   if (outputs_.empty()) return {};
   Target target{.base = outputs_.front().data()};
   for (const Output& output : outputs_) {
-    // Whole numbers: the tensors need not share an allocation.
+    // Subtracts integers, not pointers: the tensors need not share an allocation.
     const auto begin = reinterpret_cast<intptr_t>(output.data()) - reinterpret_cast<intptr_t>(target.base);
     target.parts.push_back({.begin = begin, .bytes = static_cast<int64_t>(output.buffer().nbytes())});
   }

@@ -18,14 +18,15 @@ struct Counts {
   int64_t of(int64_t rank) const { return by_rank.empty() ? each : by_rank[static_cast<size_t>(rank)]; }
 };
 
-// Throws c10::ValueError for what cannot be moved.
+// Both throw c10::ValueError for tensors that cannot be moved, or if the list does not fit.
 void check_tensor(const at::Tensor& t);
 void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarType dtype);
 
-// The tensor, or a copy of it whose elements lie one behind the other.
+// Returns the tensor, or a contiguous copy of it.
 at::Tensor packed(const at::Tensor& t);
 
-// The tensors one behind the other: where they lie, if they lie so, or a copy in memory that peers can read.
+// Returns the tensors one after another: a view if they lie so already, else a copy in memory that peers can
+// read.
 at::Tensor joined(const std::vector<at::Tensor>& list);
 
 std::span<const std::byte> bytes_of(const at::Tensor& t);
@@ -49,7 +50,7 @@ class Output {
   const at::Tensor& buffer() const { return buffer_; }
   std::byte* data() const { return static_cast<std::byte*>(buffer_.mutable_data_ptr()); }
 
-  // The result is there: brings it from the stand-in.
+  // Once the result is there: copies it from the stand-in, if there is one.
   void finish() const;
 
  private:
@@ -69,7 +70,7 @@ class Outputs {
   std::vector<Output> outputs_;
 };
 
-// One behind the other, from the counts of elements.
+// The spans of contiguous parts, from their counts of elements.
 std::vector<Span> spans_of(const Counts& counts, int64_t size, int64_t element_bytes);
 
 Counts counts_of(const std::vector<at::Tensor>& list);

@@ -70,7 +70,7 @@ WorkPtr Backend::receive(Tensors& tensors, std::optional<int64_t> from, int tag)
   return kept(c10::make_intrusive<ReceiveWork>(receiving, tensors.front(), from, tag));
 }
 
-// Those that do not say in time that they are here: asked by rank 0.
+// Called by rank 0. Returns the ranks that do not report in time.
 std::vector<int64_t> Backend::absentees(shm::Mailbox& mailbox, int64_t tag, std::chrono::milliseconds timeout,
                                         bool wait_all_ranks) {
   using Clock = std::chrono::steady_clock;
@@ -92,7 +92,7 @@ std::vector<int64_t> Backend::absentees(shm::Mailbox& mailbox, int64_t tag, std:
         TORCH_CHECK_WITH(DistBackendError, false, "Rank 0 timed out in monitoredBarrier after ",
                          timeout.count(), " ms, before rank ", peer, " came");
       }
-    } catch (const shm::PeerLost& error) {  // nobody is heard any more
+    } catch (const shm::PeerLost& error) {  // after that no rank is heard any more
       absent.push_back(error.peer());
       break;
     }
@@ -101,7 +101,8 @@ std::vector<int64_t> Backend::absentees(shm::Mailbox& mailbox, int64_t tag, std:
   return absent;
 }
 
-// The messages of a barrier have a tag of its own: who comes late to one is not here for the next.
+// The messages of each barrier have their own tag, so that a rank that comes late to one barrier does not
+// count as present in the next.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   const auto used = engine("monitored_barrier");
   const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;

@@ -20,7 +20,7 @@ struct BytesExchange {
 
 shm::ContiguousCall contiguous_of(const BytesExchange& exchange, int64_t rank);
 
-// The combination of all ranks' inputs, part r of it at rank r. `output` may be this rank's own part.
+// The combination of all ranks' inputs, of which rank r gets part r. `output` may be this rank's own part.
 struct PartsReduction {
   std::span<const std::byte> input = {};
   std::vector<Span> parts = {};

@@ -1,4 +1,4 @@
-// The collectives that combine.
+// The collectives that combine data.
 #include "backend/reductions.h"
 
 #include <ATen/ATen.h>
@@ -32,7 +32,7 @@ shm::Reduction reduction_of(ReduceOp::RedOpType op) {
   }
 }
 
-// In the order of c10d's, the number that ranks tell one another.
+// The number that ranks tell one another for an op. The table is in the order of c10d's ops.
 uint8_t number_of(ReduceOp::RedOpType op) {
   constexpr std::array<uint8_t, 9> kNumbers = {0, 1, 4, 2, 3, 5, 6, 7, 8};
   static_assert(kNumbers.size() == wire::kOpNames.size());
@@ -49,13 +49,13 @@ double factor_of(const ReduceOp& op) {
 
 Counts everywhere(const at::Tensor& t) { return {.each = t.numel()}; }
 
-// What a rank brings to a reduce-scatter: a part per rank, one behind the other.
+// What a rank brings to a reduce-scatter: a part per rank, one after another.
 struct Brought {
   Counts counts;
   at::Tensor x;
 };
 
-// `bring` checks the input and gives it.
+// `bring` checks the input and returns it.
 template <class Bring>
 void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& output, const ReduceOp& op,
                      Bring&& bring) {

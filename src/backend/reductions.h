@@ -9,7 +9,7 @@
 
 namespace shardway::backend {
 
-// Fills in op and factor. Throws c10::ValueError where the combination is not defined.
+// Fills in the op and the factor of `terms`. Throws c10::ValueError if the combination is not defined.
 shm::Combine combine_of(const c10d::ReduceOp& op, at::ScalarType dtype, int64_t size, Terms& terms);
 
 }  // namespace shardway::backend

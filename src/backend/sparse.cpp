@@ -1,4 +1,5 @@
-// The sum of sparse tensors: the elements of all ranks one behind the other, those at one place added up.
+// The sum of sparse tensors: the elements of all ranks are gathered one after another, and those at the same
+// place are added up.
 #include <ATen/ATen.h>
 
 #include <vector>
@@ -24,7 +25,7 @@ void Collectives::sparse_all_reduce(const at::Tensor& t, const c10d::ReduceOp& o
                      .shape = t.sizes().vec(),
                      .sparse_dims = x.sparse_dim()}};
   });
-  std::vector<int64_t> elements;  // by rank; the next call writes over what was heard
+  std::vector<int64_t> elements;  // by rank; copied, as the next call overwrites what was heard
   for (int64_t rank = 0; rank < size(); ++rank) elements.push_back(heard[rank].header().in_size);
   const at::Tensor values = x.values().contiguous();
   Tensors all_indices;

@@ -67,7 +67,7 @@ int64_t Table::write_problem(Collective call, const std::string& problem) {
   return slot - mine_.data() + bytes;
 }
 
-// Where all sizes are alike, ranks that say the same agree.
+// Whether all ranks sent the same block, in which all sizes are equal: then they agree.
 bool Table::says_what_all_say(int64_t bytes) const {
   wire::BlockHeader header;
   std::memcpy(&header, mine_.data(), sizeof(header));

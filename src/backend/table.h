@@ -1,4 +1,4 @@
-// How the ranks of a group come to an agreement at the beginning of a call of torch.distributed's.
+// How the ranks of a group come to an agreement at the beginning of one of torch.distributed's calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,23 +19,24 @@ namespace shardway::backend {
 
 // One rank's call, as it understood its arguments.
 struct Terms {
-  at::ScalarType dtype = at::ScalarType::Undefined;  // of a barrier, which has no tensor
+  at::ScalarType dtype = at::ScalarType::Undefined;  // undefined: a barrier, which has no tensor
   uint8_t op = 0;                                    // see wire::kOpNames
   double factor = 1;                                 // of premul_sum
   int64_t root = -1;
-  Counts sends = {};  // a rank that is not asked for any says what the others would
+  // A rank that sends or takes nothing in this call gives the count that it would send or take otherwise.
+  Counts sends = {};
   Counts takes = {};
   std::vector<int64_t> shape = {};  // of a sparse tensor
   int64_t sparse_dims = 0;
 };
 
-// One rank's side of a call: what it says, and what moves when all say what fits.
+// One rank's side of a call: what it says, and what it moves if all ranks agree.
 struct Prepared {
   Terms terms = {};
   std::variant<std::monostate, shm::ContiguousCall, shm::AllReduce> moves = {};
 };
 
-// Of a group: so long a block can be told in a meeting.
+// Most ranks of a group: up to this size the longest block fits into a note.
 inline constexpr int64_t kMostRanks = 1024;
 static_assert(wire::longest_line(kMostRanks) + wire::kProblemBytes <= shm::kNoteBytes);
 
@@ -44,9 +45,10 @@ class Table {
  public:
   explicit Table(int64_t size);
 
-  // Collective: agrees, and makes the moves in the same meeting. What `prepare` throws is told to all ranks,
-  // and thrown on all of them: the same c10::ValueError, as where two disagree. Throws shm::BadHeader for
-  // bytes that are no block. Gives what all ranks said, valid until the next call.
+  // Collective: agrees, and makes the moves in the same meeting. If `prepare` throws, this rank tells the
+  // others, and all ranks throw the same c10::ValueError; so they do if two ranks disagree. Throws
+  // shm::BadHeader for bytes that are not a valid block. Returns what all ranks said, valid until the next
+  // call.
   wire::BlockRows run(shm::SharedGroup& group, Collective call, const std::function<Prepared()>& prepare);
 
  private:
@@ -58,7 +60,7 @@ class Table {
   int64_t size_;
   std::vector<uint8_t> mine_;
   std::vector<uint8_t> rows_;
-  std::vector<int64_t> lengths_;  // of the blocks in them
+  std::vector<int64_t> lengths_;  // of the blocks in rows_
 };
 
 }  // namespace shardway::backend

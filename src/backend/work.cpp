@@ -11,14 +11,14 @@
 namespace shardway::backend {
 namespace {
 
-// More cannot be added to the clock for sure.
+// A longer wait could overflow the clock.
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 3650);
 
 c10::intrusive_ptr<c10::ivalue::Future> new_future() {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
 }
 
-// "3 elements of float32", of a message; the kind is the sender's word.
+// The content of a message, such as "3 elements of float32". The kind is what the sender claims.
 std::string content_of(int64_t kind, int64_t bytes) {
   std::ostringstream text;
   if (kind < 0 || kind >= static_cast<int64_t>(at::ScalarType::Undefined)) {
@@ -56,7 +56,7 @@ ToldWork::~ToldWork() {
   try {
     TORCH_WARN("shardway: ", name(), " of the group ", identity_->name(),
                " failed and nobody waited for it: ", text_of(exception_));
-  } catch (...) {  // of a handler of warnings: there is nobody to throw to
+  } catch (...) {  // thrown by a warning handler: there is nobody to throw it to
     is_told_ = true;
   }
 }
@@ -89,7 +89,7 @@ void CallWork::complete(const std::exception_ptr& failure) {
   if (future) settle(*future);
 }
 
-// The one who completes the call and the one who asks for its future may both come here.
+// Both the thread that completes the call and a thread that asks for its future may come here.
 void CallWork::settle(c10::ivalue::Future& future) {
   if (has_settled_.exchange(true)) return;
   if (const auto failure = exception()) {
@@ -99,10 +99,10 @@ void CallWork::settle(c10::ivalue::Future& future) {
   }
 }
 
-// May be interrupted; the call goes on.
+// May be interrupted; the call still goes on.
 bool CallWork::wait(std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
-  home().check();  // before the lock, which a thread that is not here may have
+  home().check();  // before the lock: in a child of fork a thread of the parent may hold it
   std::unique_lock lock(mutex_);
   const auto end = Clock::now() + std::min(timeout, kLongestWait);
   const auto is_over = [this] { return completed_; };
@@ -154,7 +154,7 @@ bool ManyWorks::isSuccess() const {
   return true;
 }
 
-// The first failure is told for all.
+// Throws the first failure; the others count as told.
 bool ManyWorks::wait(std::chrono::milliseconds timeout) {
   for (const auto& work : works_) {
     if (const auto* told = dynamic_cast<const ToldWork*>(work.get())) told->set_told();
@@ -179,7 +179,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ManyWorks::getFuture() {
       [results = result()](c10::ivalue::Future& all) {
         for (const auto& one : all.value().toList()) {
           const c10::IValue each = one;
-          each.toFuture()->value();  // throws what it has
+          each.toFuture()->value();  // throws its error, if it has one
         }
         return list_of(results);
       },
@@ -203,7 +203,7 @@ ReceiveWork::ReceiveWork(Receiving receiving, const at::Tensor& tensor, std::opt
   identity().explain([&] { translated(rank_, ask, "recv"); });
 }
 
-// Ends the work with what `body` does, or throws: once.
+// Ends the work, once: runs `body` and keeps what it throws as the work's exception.
 template <class Body>
 void ReceiveWork::settle(Body&& body) {
   const std::lock_guard lock(mutex_);
@@ -250,7 +250,7 @@ bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-// Whether the message is what was asked for; then it is the tensor's.
+// Throws unless the message is what was asked for. Then copies it to the tensor, if it is not there already.
 void ReceiveWork::check() const {
   TORCH_CHECK_WITH(DistBackendError, !receipt_->is_given_up, "recv: it was aborted (rank ", rank_, ")");
   const auto element_bytes = static_cast<int64_t>(tensor_.element_size());

@@ -1,4 +1,4 @@
-// What a call gives back.
+// The work that a call returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 
 namespace shardway::backend {
 
-// Work whose failure is told: to whoever asks, else to the log when nobody can ask any more.
+// Work that reports its failure: to whoever asks or, if nobody has asked when it is destroyed, as a warning.
 class ToldWork : public c10d::Work {
  public:
   ToldWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
@@ -27,7 +27,7 @@ class ToldWork : public c10d::Work {
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
 
-  // Somebody knows, or will.
+  // Somebody knows of the failure, or will.
   void set_told() const { is_told_ = true; }
 
  protected:
@@ -42,7 +42,7 @@ class ToldWork : public c10d::Work {
   mutable std::atomic<bool> is_told_{false};
 };
 
-// A collective call: over when it is given back, or run by the group's thread. It keeps its tensors.
+// A collective call: finished when it is returned, or run by the group's thread. It keeps its tensors alive.
 class CallWork : public ToldWork {
  public:
   CallWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
@@ -87,8 +87,8 @@ struct Receiving {
   std::chrono::milliseconds timeout;
 };
 
-// A message that is awaited. It is taken when somebody asks for it; with a future, by a thread. Whatever
-// becomes of this work, the message that it stands for is never another's.
+// A receive under way. The message is taken when somebody asks for it or, with a future, by a thread.
+// Whatever becomes of this work, no other receive gets its message.
 class ReceiveWork : public ToldWork {
  public:
   ReceiveWork(Receiving receiving, const at::Tensor& tensor, std::optional<int64_t> from, int64_t tag);

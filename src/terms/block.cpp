@@ -6,7 +6,7 @@
 namespace shardway::wire {
 namespace {
 
-// One rank has what the others get, or gets what they have.
+// Whether one rank has what the others get, or gets what they have.
 bool has_root(Collective collective) {
   switch (collective) {
     case Collective::broadcast:
@@ -22,7 +22,7 @@ bool has_root(Collective collective) {
   }
 }
 
-// Splits or joins tensors along a dim.
+// Whether the call splits or joins tensors along a dim.
 bool has_dim(Collective collective) {
   switch (collective) {
     case Collective::all_gather_v:
@@ -37,7 +37,7 @@ bool has_dim(Collective collective) {
   }
 }
 
-// Its sizes say how the rank's own tensor is split.
+// Whether sizes say how the rank's own tensor is split.
 bool splits_own(Collective collective) {
   return collective == Collective::all_to_all_v || collective == Collective::scatter_v ||
          collective == Collective::reduce_scatter_v;
@@ -54,7 +54,7 @@ const char* why_no_dense(const BlockView& block, int64_t element_bytes) {
   return nullptr;
 }
 
-// Its shape may be larger than memory.
+// The shape of a sparse tensor may be larger than memory.
 const char* why_no_sparse(const BlockView& block) {
   const BlockHeader& header = block.header();
   const bool is_shape =
@@ -106,7 +106,7 @@ BlockHeader header_of(const Draft& draft) {
 BlockView write(const Draft& draft, int64_t ranks, uint8_t* to) {
   const BlockView block(to, ranks);
   const BlockHeader header = header_of(draft);
-  // What aligns the slot; the rest of the line is written over.
+  // Clears the padding before the slot; the rest of the line is overwritten below.
   std::memset(to + line_bytes(header, ranks) - kBlockAlignment, 0, kBlockAlignment);
   block.header() = header;
   if (draft.hash != nullptr) std::memcpy(&block.hash(), draft.hash, sizeof(CallHash));

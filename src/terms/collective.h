@@ -19,7 +19,7 @@ enum class Collective : uint8_t {
   shard_dim_alltoall,
   mesh_scatter,
   mesh_broadcast,
-  // torch.distributed's, on the backend:
+  // torch.distributed's calls, on the backend:
   dist_all_reduce,
   dist_broadcast,
   dist_reduce,
@@ -36,7 +36,7 @@ inline constexpr int kCollectives = 23;
 
 constexpr bool is_of_torch(Collective collective) { return collective >= Collective::dist_all_reduce; }
 
-// As its caller knows it.
+// The name by which its callers know it.
 [[gnu::visibility("default")]] const char* name_of(Collective collective);
 
 }  // namespace shardway

@@ -33,7 +33,8 @@ std::string list_text(const int64_t* values, int64_t count) {
   return text.str();
 }
 
-// Ranks bring different sizes along the call's dim, except where all bring the whole.
+// Whether ranks may bring different extents along dim `d`: along the call's dim they may, unless each brings
+// the whole tensor.
 bool may_differ(const BlockView& block, int64_t d) {
   switch (block.collective()) {
     case Collective::reduce_scatter_v:
@@ -47,7 +48,7 @@ bool may_differ(const BlockView& block, int64_t d) {
   }
 }
 
-// With a star where the ranks may differ.
+// The shape, with a star where the ranks may differ.
 std::string shape_text(const BlockView& block) {
   std::ostringstream text;
   text << '(';
@@ -70,7 +71,7 @@ const char* name_of_point(Point point, Collective collective) {
   return kNames.at(static_cast<size_t>(point));
 }
 
-// Of the whole call, and not of one tensor of a list.
+// Whether the point belongs to the whole call and not to one tensor of a list.
 bool is_of_call(Point point) { return point == Point::op || point == Point::grad; }
 
 std::string text_of(Point point, const BlockView& block, const Kinds& kinds) {
@@ -97,7 +98,8 @@ std::string text_of(Point point, const BlockView& block, const Kinds& kinds) {
   return {};
 }
 
-// What the points look at, as bytes: equal bytes mean equal texts, and save making them.
+// Compares as numbers what the points compare as text: equal numbers mean equal texts, and the texts need not
+// be made.
 bool same_points(const BlockView& a, const BlockView& b) {
   const BlockHeader& x = a.header();
   const BlockHeader& y = b.header();
@@ -119,19 +121,19 @@ std::string call_text(const BlockView& block) {
              header.forward_number, ")");
 }
 
-// torch.distributed's calls in which all ranks have a tensor of one size.
+// Whether this is one of torch.distributed's calls in which all ranks have tensors of one size.
 bool is_of_one_size(Collective collective) {
   return collective == Collective::dist_all_reduce || collective == Collective::dist_broadcast ||
          collective == Collective::dist_reduce;
 }
 
-// Everybody's blocks of one call.
+// All ranks' blocks of one call.
 class Comparison {
  public:
   Comparison(const BlockRows& blocks, const Kinds& kinds, int64_t index)
       : blocks_(blocks), kinds_(kinds), index_(index), collective_(blocks[0].collective()) {}
 
-  // Gradients whose shape their forward has settled say no more than which they are.
+  // The block of a gradient whose shape was settled by its forward call only says which gradient it is.
   bool is_bare_gradient() const {
     const BlockHeader& header = blocks_.header(0);
     return header.backward_of != 0 && !header.has_tensor;
@@ -150,7 +152,7 @@ class Comparison {
     });
   }
 
-  // Before problems: a rank that takes itself for the root may lack what a root brings.
+  // Checked before problems(): a rank that wrongly takes itself for the root may lack what a root brings.
   Sentence roots() const {
     const char* what = collective_ == Collective::gather_v ? "dst" : "src";
     return alike_where([](const BlockHeader& header) { return header.root >= 0; },
@@ -166,7 +168,7 @@ class Comparison {
     });
   }
 
-  // Of those that bring a list.
+  // Compares the ranks that bring a list.
   Sentence lengths() const {
     return alike_where(
         has_tensor, [](const BlockHeader& header) { return header.list_length; }, "the number of tensors",
@@ -198,7 +200,7 @@ class Comparison {
     return differ(collective_, what, text, first, other_text, other);
   }
 
-  // The lists that every rank was given, where all were given the same.
+  // A rank that was given sizes must have been given the same as rank 0, if rank 0 was given any.
   Sentence shared_sizes() const {
     const BlockView first = blocks_[0];
     return first_of([&](int64_t rank) -> Sentence {
@@ -211,7 +213,7 @@ class Comparison {
     });
   }
 
-  // Of what is gathered: the sizes that a rank was given are those that the ranks bring.
+  // For gathers: the sizes that a rank was given must be those that the ranks bring.
   Sentence given_and_brought() const {
     return first_of([&](int64_t rank) -> Sentence {
       const BlockView told = blocks_[rank];
@@ -225,7 +227,7 @@ class Comparison {
     });
   }
 
-  // Of all_to_all_v: what rank `to` expects of rank `from` is what `from` sends it.
+  // For all_to_all_v: what rank `to` expects from rank `from` must be what `from` sends to it.
   Sentence sent_and_expected() const {
     return first_of([&](int64_t to) -> Sentence {
       if (!blocks_.header(to).has_recv_sizes) return {};
@@ -239,22 +241,22 @@ class Comparison {
     });
   }
 
-  // Of scatter_v: the ranks without a tensor count a negative dim from its end once they know how many it
-  // has.
+  // For scatter_v: a rank without a tensor may give a negative dim, which counts from the end of the root's
+  // dims.
   Sentence dims_of_root() const {
     const int64_t root = blocks_.header(0).root;
     const BlockHeader& source = blocks_.header(root);
-    if (!source.has_tensor)  // in a dry run by another rank, which speaks for all
+    if (!source.has_tensor)  // in a dry run, where a rank other than the root speaks for all
       return str(name_of(collective_), ": x is None, but this rank is src (rank ", root, ")");
     return first_of([&](int64_t rank) -> Sentence {
       const BlockHeader& header = blocks_.header(rank);
-      if (header.has_tensor) return {};  // the root, or all where it speaks for all
+      if (header.has_tensor) return {};  // the root; in its dry run, every rank
       if ((header.dim < 0 ? header.dim + source.ndim : header.dim) == source.dim) return {};
       return differ(collective_, "dim", std::to_string(source.dim), root, std::to_string(header.dim), rank);
     });
   }
 
-  // Of torch.distributed's calls: who sends what to whom.
+  // For torch.distributed's calls: what each rank sends must be what its receivers expect.
   Sentence counts() const {
     if (is_of_one_size(collective_))
       return alike_where(
@@ -269,7 +271,7 @@ class Comparison {
   static bool has_tensor(const BlockHeader& header) { return header.has_tensor; }
   static std::string number_text(int64_t number) { return std::to_string(number); }
 
-  // The first rank that finds something.
+  // The sentence of the first rank for which `find` returns one.
   template <class Find>
   Sentence first_of(const Find& find) const {
     for (int64_t rank = 0; rank < blocks_.size(); ++rank) {
@@ -279,7 +281,7 @@ class Comparison {
     return {};
   }
 
-  // The ranks of which a number is asked say the same.
+  // All ranks for which `is_asked` holds must give the same number.
   template <class IsAsked, class Number>
   Sentence alike_where(const IsAsked& is_asked, const Number& number, const char* what,
                        std::string (*text)(int64_t number)) const {
@@ -294,7 +296,7 @@ class Comparison {
     });
   }
 
-  // Behind the name of a point.
+  // Follows the name of a point; empty unless the tensor is in a list.
   std::string of_tensor() const {
     return blocks_.header(0).list_length == 0 ? "" : str(" of x[", index_, "]");
   }
@@ -319,7 +321,7 @@ class Comparison {
   Collective collective_;
 };
 
-// The first that is not empty, of verdicts that are asked for in order.
+// Asks for verdicts in order and returns the first that is not empty.
 template <class... Ask>
 Sentence first_sentence(const Comparison& comparison, Ask... ask) {
   Sentence sentence;
@@ -334,14 +336,14 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
-// The first line in which two ranks' words differ.
+// A sentence about the first line in which two ranks' words differ.
 Sentence differing_line(Collective collective, std::string_view first, std::string_view other, int64_t rank) {
   const std::vector<std::string> a = lines_of(first);
   const std::vector<std::string> b = lines_of(other);
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] == b[i]) continue;
     const std::string start = a[i].substr(0, a[i].find(": ") + 2);
-    // One tensor and a list have other points.
+    // A single tensor and a list have different points.
     if (!b[i].starts_with(start)) return differ(collective, "what is moved", a[i], 0, b[i], rank);
     return differ(collective, start.substr(0, start.size() - 2), a[i].substr(start.size()), 0,
                   b[i].substr(start.size()), rank);

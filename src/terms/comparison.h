@@ -1,4 +1,4 @@
-// The verdict on what all ranks said before a call. Every rank has the same blocks before it, so it comes to
+// The verdict on what all ranks said before a call. Every rank has the same blocks, so every rank comes to
 // the same verdict, in the same words. No torch.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace shardway::wire {
 
-// A block per rank, each read (why_no_block), in rows of equal length.
+// A block per rank, each already checked by why_no_block, in rows of equal length.
 class BlockRows {
  public:
   BlockRows(uint8_t* data, int64_t row_bytes, int64_t ranks)
@@ -26,22 +26,22 @@ class BlockRows {
   int64_t ranks_;
 };
 
-// What a rank says is wrong with its call, or what two ranks disagree on, as a sentence; empty where they
-// agree. `index` is the tensor's in its list.
+// Returns a sentence: what a rank says is wrong with its call, or what two ranks disagree on. Empty if they
+// agree. `index` is the tensor's index in its list.
 std::string disagreement(const BlockRows& blocks, const Kinds& kinds, int64_t index = 0);
 
-// Something that ranks may have to say alike.
+// Something that ranks may have to agree on.
 enum class Point : uint8_t { dtype, device, ndim, dim, shape, op, grad, factor };
 
-// The same of two ranks and one point.
+// As disagreement(), but compares two ranks on one point only.
 std::string disagreement_on(Point point, const BlockRows& blocks, const Kinds& kinds, int64_t first,
                             int64_t other);
 
-// What the hashes stand for is alike.
+// Whether every rank has a hash and all are equal.
 bool have_same_hash(const BlockRows& blocks);
 
-// Of blocks whose slots hold those words, a line per point, "name: value": the first point on which two ranks
-// differ.
+// For blocks whose slots hold the words behind the hashes, one line per point, "name: value". Returns a
+// sentence about the first point on which two ranks differ.
 std::string disagreement_in_words(const BlockRows& blocks);
 
 }  // namespace shardway::wire

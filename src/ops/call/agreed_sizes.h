@@ -1,5 +1,5 @@
-// The first half of a call whose sizes are not known: the ranks compare what they bring, and every rank hears
-// the sizes. Collective; throws what the whole call would.
+// The first half of a call whose sizes are not known: the ranks compare their arguments, and every rank hears
+// the sizes. Collective. Throws what the whole call would throw.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,10 +12,10 @@ Sizes agreed_sizes(const at::Tensor& x, const AllGatherOptions& options);
 Sizes agreed_sizes(const at::Tensor& x, const GatherOptions& options);
 Sizes agreed_sizes(const at::Tensor& x, const GatherSizesOptions& options);
 
-// What every rank sends here.
+// The sizes that every rank sends here.
 Sizes agreed_sizes(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options);
 
-// Every rank's part of what src has.
+// The size of every rank's part of src's tensor.
 Sizes agreed_sizes(const at::Tensor& x, const ScatterOptions& options);
 
 }  // namespace shardway

@@ -37,7 +37,7 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return in_a.begin < in_b.end && in_b.begin < in_a.end;
 }
 
-// As many numbers as a message can bear.
+// The first numbers only, to keep messages short.
 std::string shown(const std::vector<int64_t>& numbers) {
   constexpr size_t kMost = 16;
   std::string text;

@@ -1,4 +1,4 @@
-// Checks of what a caller passed. Each throws BadArgument with what is wrong and what would be right;
+// Checks of a caller's arguments. Each throws BadArgument that says what is wrong and what would be right;
 // the op that asked adds its name and the rank, and tells the other ranks.
 #pragma once
 
@@ -18,49 +18,50 @@ class BadArgument : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// Dense elements in memory, of as many dims as can be told.
+// The tensor is dense, and a block can describe its number of dims.
 void check_dense(const at::Tensor& x, const char* name);
 
-// A tensor that the group can move: collective where that has to be found out first.
+// The group can move the tensor. Collective if the group has yet to find out what it can move.
 void check_movable(const at::Tensor& x, const Group& group, const char* name = "x");
 
-// The rank within the group that `global` means, or `in_group` where that is given. `name` is "src" or "dst".
+// Returns the rank within the group that `global` means, or `in_group` if given. `name` is "src" or "dst".
 [[gnu::visibility("default")]] int64_t checked_root(const std::string& name, int64_t global,
                                                     std::optional<int64_t> in_group, const Group& group);
 
-// The dim counted from the front, of a tensor that can be moved.
+// Returns the dim counted from the front. Checks that the tensor can be moved, too.
 int64_t checked_dim(const at::Tensor& x, int64_t dim, const Group& group);
 
-// One size per rank, none negative.
+// There is one size per rank, and none is negative.
 void check_size_list(const char* name, const Sizes& sizes, const Group& group);
 
-// Sizes that add up to the tensor's extent along dim.
+// The sizes add up to the tensor's extent along dim.
 void check_split(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group);
 
-// Sizes that can be gathered, of which this rank's is its own.
+// The sizes can be gathered, and this rank's entry is its own size.
 void check_gathered(const Sizes& sizes, const at::Tensor& x, int64_t dim, const Group& group);
 
-// The sum of the sizes, when a tensor like x with that extent along dim can be.
+// Returns the sum of the sizes. Throws if a tensor like x with that extent along dim is too large to exist.
 int64_t checked_total(const char* name, const Sizes& sizes, const at::Tensor& x, int64_t dim);
 
-// A result whose elements share memory neither with one another nor with x. Strided views that interleave
+// The elements of `out` share memory neither with one another nor with x. Strided views that interleave
 // count as sharing.
 void check_apart(const at::Tensor& out, const at::Tensor& x);
 
-// What of `out` must be right whatever the sizes are: everything but its extent along dim.
+// `out` fits x in everything that does not depend on the sizes: all but its extent along dim.
 void check_out(const at::Tensor& out, const at::Tensor& x, int64_t dim);
 
-// A dtype and a gradient that the op can do.
+// The op supports the dtype, and the gradient if one is required.
 void check_reduction(const at::Tensor& x, Op op);
 
-// Plain memory: views that conjugate or negate lazily, and zeros without memory, are made real.
+// Returns a tensor in plain memory: lazily conjugated or negated views, and zeros without memory, are
+// computed.
 at::Tensor materialized(const at::Tensor& x);
 
-// Throws c10::ValueError: op, problem, rank.
+// Throws c10::ValueError that names op, problem and rank.
 [[noreturn]] [[gnu::visibility("default")]] void raise(const std::string& op, const std::string& problem,
                                                        int64_t rank);
 
-// What `check` found wrong; empty when nothing was.
+// Returns what `check` found wrong; empty if nothing.
 template <class Check>
 std::string problem_in(Check&& check) {
   try {
@@ -83,7 +84,8 @@ auto named(const char* op, Body&& body) {
 
 [[gnu::visibility("default")]] std::string dtype_name(at::ScalarType dtype);
 
-// What an error adds that names ranks of a group by their numbers in it; empty where those are the job's too.
+// Returns what to append to an error that names ranks by their numbers in the group. Empty if these are also
+// their global numbers.
 std::string numbering_of(const std::vector<int64_t>& global_ranks);
 
 }  // namespace shardway

@@ -7,7 +7,7 @@
 
 namespace shardway {
 
-// Throws BadArgument for a dtype that is not moved.
+// Throws BadArgument for a dtype that cannot be moved.
 DType dtype_of(at::ScalarType dtype);
 
 at::ScalarType scalar_type_of(DType dtype);

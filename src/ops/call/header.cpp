@@ -34,7 +34,7 @@ std::string described(const Call& call) {
   return c10::str(name_of(call.collective), is_list ? " of a list" : shape);
 }
 
-// SHARDWAY_CHECK, in any of the words for yes and no.
+// Whether SHARDWAY_CHECK says yes. Throws c10::ValueError if it says neither yes nor no.
 bool is_asked_to_check() {
   const char* value = std::getenv("SHARDWAY_CHECK");
   if (value == nullptr) return false;
@@ -46,7 +46,7 @@ bool is_asked_to_check() {
   return false;
 }
 
-// A box of x for each of those who will take one.
+// A box of x for each rank that will take one.
 Moves pushes_of(const Call& call, const Group& group) {
   Moves pushes;
   const Wanted wanted = wanted_of(call, group);
@@ -70,7 +70,7 @@ Moves pushes_of(const Call& call, const Group& group) {
   return pushes;
 }
 
-// What others will take, as far as it is known before anybody is heard.
+// Adds to the opening what others will take, as far as this rank knows it before it hears anybody.
 void show_input(const Call& call, const Group& group, Opening& opening) {
   const at::Tensor& x = call.leg != nullptr ? call.leg->x : call.x;
   if (!x.defined()) return;
@@ -96,7 +96,7 @@ Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, con
 Agreement agreement_in(Blocks blocks, const Call& call, const Group& group, int64_t index) {
   check_blocks(blocks, wire::Slot::tensor);
   raise_if_any(wire::disagreement(rows_of(blocks), kinds_of_torch(), index));
-  // What the hashes stand for is told only where they differ, which every rank sees.
+  // The ranks tell what the hashes stand for only if these differ, which every rank sees.
   if (call.hash && !wire::have_same_hash(rows_of(blocks))) {
     const at::Tensor mine = text_block(call, group, call.words());
     const Blocks words = gathered(call, mine, row_bytes(group), group, kWords);
@@ -241,14 +241,14 @@ KnownInputs Agreement::known_inputs() const {
     const BlockView told = block(rank);
     const bool is_here = told.header().slot_bytes >= 0;
     if (!is_here && told.header().has_tensor) continue;
-    // Of a rank without a tensor nothing is needed: it has sent what it has.
+    // Nothing more is needed from a rank without a tensor: it has sent all it has.
     inputs[static_cast<size_t>(rank)] = at::from_blob(
         told.slot(), shape_on(rank), [owner = blocks_.rows](void*) {}, at::dtype(dtype_on(rank)));
     is_any = is_any || is_here;
   }
   const Collective collective = block(0).collective();
   if (collective == Collective::broadcast || collective == Collective::scatter_v) {
-    // Where one rank alone gives, nothing is needed of the others.
+    // Only the root gives data; nothing is needed from the other ranks.
     inputs.assign(inputs.size(), at::Tensor(inputs[static_cast<size_t>(header(0).root)]));
     is_any = inputs[0].defined();
   }

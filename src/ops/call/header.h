@@ -18,38 +18,38 @@ namespace shardway {
 
 using wire::kMaxDims;
 
-// Of what all ranks must say alike: layouts and the plan between them, a mesh.
+// A hash of what all ranks must say alike: layouts and the plan between them, a mesh.
 using wire::CallHash;
 
 CallHash hash_of(const std::string& words);  // the same on every host
 
-// A call whose gradient another one is.
+// The forward call that a gradient belongs to.
 struct Forward {
   Collective collective = Collective::all_gather_v;
-  uint64_t number = 0;  // of its exchange of headers among the group's calls; 0 where there was none
+  uint64_t number = 0;  // of its exchange of headers among the group's calls; 0 if there was none
 };
 
-// What the other ranks need of a rank's tensor in the first exchange of it.
+// What the other ranks need from a rank's tensor in its first exchange.
 enum class Wanted : uint8_t { nothing, parts, whole };
 
 // One rank's call, as it understood its arguments.
 struct Call {
   Collective collective = Collective::all_gather_v;
-  at::Tensor x = {};  // undefined on a rank outside the mesh, and on those that scatter_v gives to
-  int64_t dim = 0;    // counted from the front, but where x is undefined as it was given
-  int64_t root = -1;  // of those that have one: src or dst, as a rank of the group
+  at::Tensor x = {};  // undefined on ranks outside the mesh, and on the receivers of scatter_v
+  int64_t dim = 0;    // counted from the front; as given if x is undefined
+  int64_t root = -1;  // src or dst, if the collective has one, as a rank of the group
   Op op = Op::sum;
   Grad grad = Grad::sum;
   Sizes sizes = {};                             // as given; what this rank sends, for all_to_all_v
   Sizes recv_sizes = {};                        // as given; all_to_all_v and mesh_scatter
-  int64_t out_size = -1;                        // extent of the caller's out along dim; -1 without
-  Wanted wanted = Wanted::nothing;              // redistribute and the collectives of meshes
+  int64_t out_size = -1;                        // extent of the caller's out along dim; -1 without out
+  Wanted wanted = Wanted::nothing;              // for redistribute and the collectives of meshes
   std::optional<CallHash> hash = std::nullopt;  // of what is not compared otherwise
-  const RouteCall* leg = nullptr;               // the first moves, where they are known before the meeting
+  const RouteCall* leg = nullptr;               // the first moves, if they are known before the meeting
   std::function<std::string()> words = {};      // what the hash stands for: a line per point, "name: value"
-  int64_t list_length = 0;  // of the list that x is one tensor of; 0: of none, -1: of one that others know
+  int64_t list_length = 0;  // of the list that contains x; 0: no list, -1: only other ranks know it
   std::optional<Forward> backward_of = std::nullopt;
-  std::string problem = {};  // why the arguments cannot be; then only `collective` counts
+  std::string problem = {};  // why the arguments are invalid; then only `collective` counts
 
   bool requires_grad() const;
 };
@@ -72,10 +72,10 @@ class Agreement {
   Sizes recv_sizes(int64_t rank) const;  // as given
   bool any_requires_grad() const;
 
-  // Throws the same c10::ValueError on every rank where these two differ in the point.
+  // Throws the same c10::ValueError on every rank if these two ranks differ in the point.
   void compare(wire::Point point, int64_t first, int64_t other) const;
 
-  // The inputs that came in the blocks; empty when none did.
+  // The inputs that came in the blocks; empty if none did.
   KnownInputs known_inputs() const;
 
  private:
@@ -86,47 +86,48 @@ class Agreement {
   Blocks blocks_;
 };
 
-// Exchanges the blocks: collective. Throws the same c10::ValueError on every rank when one rank has a
-// problem or when two ranks disagree; the group is usable afterwards.
+// Exchanges the blocks. Collective. Throws the same c10::ValueError on every rank if one rank has a
+// problem or if two ranks disagree; the group is usable afterwards.
 Agreement agree(const Call& call, const Group& group);
 
-// The same of a list: a call of every tensor, all of one collective, or a single one that says what is wrong
-// with the list. A rank that brings no tensors has a single call that says so. One agreement per tensor.
+// The same for a list. `calls` has one call per tensor, all of one collective, or a single call that says
+// what is wrong with the list. A rank that brings no tensors has a single call that says so. Returns one
+// agreement per tensor.
 std::vector<Agreement> agree(const std::vector<Call>& calls, const Group& group);
 
-// The same, of a transport that moves in the meeting (Transport::meet): then makes the moves that `decide`
-// gives.
+// The same for a transport that moves in the meeting (Transport::meet): it then makes the moves that `decide`
+// returns.
 void agree_and_move(const Call& call, const Group& group,
                     const std::function<std::optional<RouteCall>(Agreement)>& decide);
 
 // What the moves of a call are about, once its ranks have agreed. `name` outlives the call.
 Subject moves_of(const char* name, uint64_t number);
 
-// What its gradient is about, which travels without headers: mark and words.
+// What the gradient of such a call is about, as mark and words. A gradient travels without headers.
 uint64_t gradient_mark(const char* name, uint64_t number);
 std::string gradient_words(const char* name, uint64_t number, at::IntArrayRef shape);
 
-// The number of the gradient's own call, for its gradient.
+// The number by which the gradient of a gradient names its call.
 uint64_t next_order(uint64_t number);
 
-// Before a gradient travels: under SHARDWAY_CHECK=1 the ranks agree which one it is, unless the transport
-// compares that anyway. Collective.
+// Called before a gradient travels. Under SHARDWAY_CHECK=1 the ranks agree which gradient it is, unless the
+// transport compares that anyway. Collective.
 void agree_on_gradient(const Forward& forward, const at::Tensor& grad, const Group& group);
 
-// Whether the ranks agree before every call of such a tensor, also when the sizes are given: under
-// SHARDWAY_CHECK=1, and where it costs next to nothing. `x` is undefined where a rank has none to show.
+// Whether the ranks agree before every call of such a tensor, even if the sizes are given: under
+// SHARDWAY_CHECK=1, and where it costs next to nothing. `x` is undefined if this rank has no tensor.
 bool checks_every_call(const at::Tensor& x, const Group& group);
 
-// Whether the group's engine moves the tensor on a device. Such a call makes its way by itself, on the
-// caller's stream; one in which nothing is unknown waits for nobody.
+// Whether the group's engine moves the tensor on a device. Such a call runs asynchronously on the caller's
+// stream; if nothing about the other ranks is unknown, the host waits for nobody.
 bool is_on_device(const at::Tensor& x, const Group& group);
 
-// Whether a call in which the ranks bring tensors of one shape exchanges nothing, as if sizes were given: on
-// a device, where to hear of the others the host would have to wait.
+// Whether a call in which all ranks bring tensors of one shape exchanges nothing, as if sizes were given.
+// That is so on a device, where the host would have to wait to hear the others.
 [[gnu::visibility("default")]] bool skips_exchange(const at::Tensor& x, const Group& group);
 
-// For a call whose arguments could not even be read: takes part in the exchange when there is one, and
-// throws on every rank that does.
+// For a call whose arguments could not even be read: takes part in the exchange if there is one, so that
+// every rank in it throws the problem as c10::ValueError.
 [[noreturn]] [[gnu::visibility("default")]] void fail_together(Collective collective,
                                                                const std::string& problem, const Group& group,
                                                                bool sizes_known, const at::Tensor& x = {});

@@ -23,7 +23,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// What the gradients of one call's results travel by: one, or those of a list.
+// The routes by which the gradients of one call's results travel: one route, or those of a list.
 struct SavedRoutes : torch::CustomClassHolder {
   struct Saved {
     Route route;
@@ -41,9 +41,9 @@ struct SavedRoutes : torch::CustomClassHolder {
 
 variable_list run_backward(const variable_list& grads, const SavedRoutes& saved);
 
-// The gradient of every collective: the results of routes, whose gradients travel by others.
+// The gradient of every collective: its results came by routes, and their gradients travel by other routes.
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
-  // Wrapped so that autograd takes them for results and not for inputs.
+  // Wraps the results so that autograd does not take them for inputs.
   struct Landed {
     variable_list outs;
   };
@@ -63,7 +63,7 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
   }
 };
 
-// The results with gradients that lead to the `xs`.
+// Returns the results, tied to the graph so that their gradients lead to `xs`.
 variable_list with_gradients(variable_list xs, variable_list outs,
                              const c10::intrusive_ptr<SavedRoutes>& saved) {
   for (at::Tensor& x : xs) {
@@ -115,7 +115,7 @@ variable_list run_backward(const variable_list& grads, const SavedRoutes& saved)
   return {launch(std::move(launches[0]), saved.group).wait()};
 }
 
-// A transfer that a thread of the transport makes.
+// A transfer that the transport's thread runs.
 class PostedTransfer : public Transfer {
  public:
   explicit PostedTransfer(std::unique_ptr<Posted> posted) : posted_(std::move(posted)) {}
@@ -125,13 +125,14 @@ class PostedTransfer : public Transfer {
   std::unique_ptr<Posted> posted_;
 };
 
-// An all-reduce that the engine does not know, of more than every rank would want to pull from every other.
+// Whether the route is an all-reduce that the engine does not have, and too large for every rank to pull all
+// of it from every other.
 bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) {
   return route.pattern == Pattern::all_reduce && static_cast<int64_t>(x.nbytes()) > transport.slot_bytes() &&
          !transport.has_own(route, x);
 }
 
-// The subject refers to both, which outlive it; its words take no memory until they are asked for.
+// The subject refers to both arguments, which must outlive it; its words take no memory until asked for.
 Subject subject_of(const Launch& launch, const at::Tensor& input) {
   const char* name = name_of(launch.collective);
   if (launch.pass == Pass::forward) return moves_of(name, launch.number);
@@ -145,8 +146,8 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
   const bool is_own = launch.forward.pattern == Pattern::own;
   Transport& transport = is_own ? Group::alone().transport() : group.transport();
   const bool in_two = runs_in_two(launch.forward, input, transport);
-  // Work on a device makes its way by itself, on the caller's stream; of two routes on a CPU the second has
-  // to be started by somebody.
+  // Work on a device runs asynchronously on the caller's stream. If a call on a CPU takes two routes, a
+  // thread has to start the second.
   const bool posts =
       launch.progress == Progress::by_itself && input.is_cpu() && (transport.has_thread() || in_two);
   if (!posts) {
@@ -161,13 +162,14 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
   }));
 }
 
-// What the gradients of the results are about.
+// The call that the gradients of the results belong to.
 Forward forward_of(const Launch& launch) {
   return {.collective = launch.collective,
           .number = launch.pass == Pass::forward ? launch.number : next_order(launch.number)};
 }
 
-// For a profiler, if one runs: an event that ends when it is dropped. Of a list, `launch` is the first.
+// Returns an event for the profiler, if one runs; the event ends when it is dropped. For a list, `launch` is
+// its first.
 std::shared_ptr<ParamComms> recorded(const Launch& launch, const std::vector<at::Tensor>& xs,
                                      const std::vector<at::Tensor>& outs, const Group& group) {
   if (launch.forward.pattern == Pattern::own) return nullptr;
@@ -185,7 +187,7 @@ std::shared_ptr<ParamComms> recorded(const Launch& launch, const std::vector<at:
   });
 }
 
-// A call with its tensors, from the moment at which its route is known.
+// A call with its tensors, from the moment its route is known.
 class UnderWay {
  public:
   UnderWay(Launch launch, const Group& group) : launch_(std::move(launch)), group_(group) {
@@ -197,8 +199,8 @@ class UnderWay {
     if (at::hasCallbacks()) comms_ = recorded(launch_, {input_}, {out_}, group_);
   }
 
-  // Those that are to be made by whoever does that in place of start(); none for work on a device, which a
-  // rank without a tensor hears of in the meeting.
+  // Returns the moves for the meeting, which makes them in place of start(). Returns nothing for work on a
+  // device; a rank without a tensor learns in the meeting that it is on one.
   std::optional<RouteCall> moves() {
     has_moved_ = input_.is_cpu();
     if (!has_moved_) return std::nullopt;
@@ -213,9 +215,9 @@ class UnderWay {
     });
   }
 
-  // Once it has been started, or its moves have been made.
+  // Called after start(), or after the moves have been made.
   Async<at::Tensor> result() {
-    if (launch_.progress == Progress::by_itself) comms_.reset();  // its handle may be waited for anywhere
+    if (launch_.progress == Progress::by_itself) comms_.reset();  // any thread may wait for the handle
     if (launch_.out && !out_.is_inference()) out_.unsafeGetTensorImpl()->bump_version();
     c10::intrusive_ptr<SavedRoutes> saved;
     if (launch_.differentiable) {
@@ -231,7 +233,7 @@ class UnderWay {
         numbered(group, [&] { named(name, [&] { transfer->finish(); }); });
       }
       comms.reset();
-      // The caller's `out` itself stays a plain tensor, which may be given again in the next step.
+      // The caller's `out` itself stays a plain tensor, so that it can be passed again in the next step.
       return saved ? with_gradients({x}, {out.detach()}, saved)[0] : out;
     });
   }
@@ -257,10 +259,10 @@ class ListUnderWay {
       outs_.push_back(fresh_output(launch.forward, launch.x));
     }
     if (at::hasCallbacks()) comms_ = recorded(launches_[0], inputs_, outs_, group_);
-    for (Launch& launch : launches_) launch.progress = Progress::by_caller;  // where this rank is alone
+    for (Launch& launch : launches_) launch.progress = Progress::by_caller;  // for what this rank does alone
   }
 
-  // `self` lives as long as it is under way.
+  // `self` owns this object and must live while the call is under way; a posted call keeps a copy.
   void start(const std::shared_ptr<ListUnderWay>& self) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     for (size_t i = 0; i < launches_.size(); ++i) {
@@ -274,10 +276,10 @@ class ListUnderWay {
       }
     }
     if (!calls_.empty()) in_words([&] { transfer_ = start_moves(self); });
-    if (progress_ == Progress::by_itself) comms_.reset();  // its handle may be waited for anywhere
+    if (progress_ == Progress::by_itself) comms_.reset();  // any thread may wait for the handle
   }
 
-  // Waits for them. Called once.
+  // Waits for the results. Called once.
   const std::vector<at::Tensor>& results() {
     if (transfer_) {
       const at::AutoDispatchBelowADInplaceOrView guard;
@@ -289,8 +291,8 @@ class ListUnderWay {
   }
 
  private:
-  // Whether others take part. A rank is alone where everybody's tensor came with the agreement, and with what
-  // it takes from itself.
+  // Whether others take part. They do not if every rank's tensor came with the agreement, or if this rank
+  // takes only from itself.
   bool moves(const Launch& launch) const {
     return launch.forward.pattern != Pattern::own && launch.known.empty();
   }
@@ -342,7 +344,8 @@ class ListUnderWay {
     numbered(group_, [&] { named(name_of(launches_[0].collective), body); });
   }
 
-  // Of what the ranks have together on a device: as much is packed sooner than it is sent by itself.
+  // Bytes of all ranks' tensors together, on a device: up to this size, packing is faster than a transfer of
+  // its own.
   static constexpr int64_t kSmallOnDevice = 256 << 10;
 
   std::vector<Launch> launches_;

@@ -10,13 +10,13 @@
 namespace shardway {
 namespace {
 
-// Whether the ranks know all of one another's lists, as they do where every caller has been told. The same on
-// every rank. On a device, to hear of the others the host would have to wait.
+// Whether the ranks move a list without agreeing first: on a device, where the host would have to wait to
+// hear the others, if every caller gave the sizes. The same on every rank.
 bool skips_agreement(const at::Tensor& first, bool sizes_given, const Group& group) {
   return sizes_given && is_on_device(first, group) && !checks_every_call(first, group);
 }
 
-// Where only some ranks' tensors came in the blocks, all of them move.
+// Returns the inputs that came in the blocks, but none if only some ranks' did: then all of them move.
 KnownInputs known_by_all(const Agreement& agreement) {
   KnownInputs known = agreement.known_inputs();
   const bool are_all =
@@ -76,7 +76,7 @@ std::vector<Call> read_list(Collective collective, const std::vector<at::Tensor>
   });
   if (problem.empty()) return calls;
   Call wrong{.collective = collective, .list_length = 1, .problem = problem};
-  if (!xs.empty()) wrong.x = xs[0];  // the others' is on such a device too
+  if (!xs.empty()) wrong.x = xs[0];  // the other ranks' tensors are on such a device too
   return {wrong};
 }
 

@@ -1,4 +1,5 @@
-// What the calls of lists have in common: each tensor is called as by itself, and all move in one exchange.
+// What the calls of lists have in common: each tensor has a call as if it were alone, and all move in one
+// exchange.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,13 +21,14 @@ struct Entries {
   size_t count = 0;
 };
 
-// The call of every tensor, as `read` understands it; or a single one that says what is wrong with the list.
+// Returns one call per tensor, as `read` understands it, or a single call that says what is wrong with the
+// list.
 std::vector<Call> read_list(Collective collective, const std::vector<at::Tensor>& xs,
                             const std::function<Call(size_t index)>& read,
                             const std::vector<Entries>& arguments);
 
-// Agrees with the other ranks, and starts the routes that `decide` finds: collective. Without a group: the
-// tensors themselves.
+// Agrees with the other ranks, and starts the routes that `decide` returns. Collective. Without a group,
+// returns the tensors themselves.
 Async<RaggedList> start_list(
     const std::vector<Call>& calls, const Group& group, bool sizes_given,
     const std::function<Launch(size_t index, const Call& call, Settled& settled)>& decide);

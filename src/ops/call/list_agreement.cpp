@@ -1,5 +1,5 @@
-// What the ranks tell one another before a call of a list: each sends its blocks one behind the other, as
-// many as a row has room for, and the rest in further rows.
+// What the ranks tell one another before a call of a list: each sends its blocks one after another, as many
+// as a row has room for, and the rest in further rows.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -17,10 +17,10 @@ namespace {
 using wire::aligned;
 using wire::longest_line;
 
-// Of the rows after the first, in which the ranks know already that they are in the same call.
+// The length of the rows after the first, by which time the ranks know that they are in the same call.
 constexpr int64_t kLaterRowBytes = 32 << 10;
 
-// How much of a list goes in one exchange.
+// How much of a list one exchange takes.
 struct RowPlan {
   int64_t bytes = 0;
   size_t blocks = 0;
@@ -40,9 +40,9 @@ RowPlan later_row(const Group& group) {
   return {.bytes = bytes, .blocks = static_cast<size_t>(bytes / line)};
 }
 
-// A rank's blocks from the tensor `begin` on. Small tensors ride in them while there is room.
+// A rank's blocks from the tensor `begin` on. Small tensors are included while there is room.
 at::Tensor row_of(const std::vector<Call>& calls, size_t begin, const RowPlan& plan, const Group& group) {
-  const bool is_single = calls.size() == 1;  // also where a rank has no tensors, or a problem
+  const bool is_single = calls.size() == 1;  // also if this rank has no tensors, or a problem
   const size_t count = is_single ? 1 : std::min(plan.blocks, calls.size() - begin);
   int64_t room = plan.bytes - static_cast<int64_t>(count) * aligned(longest_line(group.size()));
   std::vector<at::Tensor> blocks;
@@ -62,12 +62,13 @@ at::Tensor row_of(const std::vector<Call>& calls, size_t begin, const RowPlan& p
   return row;
 }
 
-// Every rank's blocks in one exchange, taken out tensor by tensor.
+// Takes every rank's blocks out of one exchange, tensor by tensor.
 class BlockReader {
  public:
   explicit BlockReader(Blocks rows) : rows_(std::move(rows)), at_(rows_.bytes.size(), 0) {}
 
-  // The next block of every rank. That of a rank which has no tensors is every tensor's.
+  // Returns the next block of every rank. A rank that has no tensors sends one block, which counts for every
+  // tensor.
   Blocks next() {
     const int64_t ranks = rows_.rows.size(0);
     std::vector<int64_t> lengths;

@@ -1,4 +1,4 @@
-// Errors that name ranks of a group whose numbers there are others than in the job.
+// Errors that name ranks by their numbers in a group, where these may differ from their global numbers.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -8,7 +8,7 @@
 
 namespace shardway {
 
-// Runs `body`; what it throws says which numbers it means, where that is a question.
+// Runs `body`. Adds to an error that it throws which numbers are meant, if that is not clear.
 template <class Body>
 auto numbered(const Group& group, Body&& body) {
   try {

@@ -1,5 +1,5 @@
 // A call as torch's profiler shows it: "shardway::all_gather_v", with the shapes of its tensors and its
-// sizes; of its gradient "shardway::all_gather_v_backward".
+// sizes. Its gradient is "shardway::all_gather_v_backward".
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace shardway {
 
-// Lasts as long as the call. Where no profiler runs it looks at one pointer.
+// Lives as long as the call. If no profiler runs, it only looks at one pointer.
 class Recording {
  public:
   enum class Pass : uint8_t { forward, backward };

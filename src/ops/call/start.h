@@ -1,4 +1,4 @@
-// The collectives as both of their public forms start them.
+// How the collectives start, for both public forms: the plain one and the async one.
 #pragma once
 
 #include <functional>
@@ -25,14 +25,14 @@ Async<Ragged> start_gather_v(const at::Tensor& x, const GatherOptions& options, 
 Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const ScatterOptions& options,
                                   Progress progress);
 
-// For a list whose arguments could not even be read, but for `xs` perhaps: tells the other ranks where they
-// listen, and throws on all that do.
+// For a list whose arguments, except perhaps `xs`, could not even be read. Tells the other ranks if they
+// listen, and throws the problem as c10::ValueError on all that do.
 [[noreturn]] [[gnu::visibility("default")]] void fail_list_together(Collective collective,
                                                                     const std::string& problem,
                                                                     const Group& group, bool sizes_known,
                                                                     const std::vector<at::Tensor>& xs);
 
-// A whole call left to the transport's thread: it waits for nobody.
+// Leaves a whole call to the transport's thread, so that the caller waits for nobody.
 template <class Result>
 Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progress)> start) {
   auto result = std::make_shared<std::optional<Result>>();
@@ -44,9 +44,9 @@ Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progr
   });
 }
 
-// A call that goes on without its caller. Where its sizes are known all of it is left to the transport's
-// thread: such a call waits for nobody. Otherwise the ranks hear one another first, and where they move in
-// the same meeting the call is over then.
+// Starts a call that runs asynchronously. If its sizes are known, all of it is left to the transport's
+// thread, and the caller waits for nobody. Otherwise the ranks hear one another first; if they move in the
+// same meeting, the call is over by then.
 template <class Result>
 Async<Result> start_by_itself(const char* name, const at::Tensor& x, const Group& group, bool sizes_known,
                               std::function<Async<Result>(Progress)> start) {
@@ -55,8 +55,8 @@ Async<Result> start_by_itself(const char* name, const at::Tensor& x, const Group
   return posts ? start_posted(group, std::move(start)) : start(Progress::by_itself);
 }
 
-// The same for a call in which nothing but the values of a tensor is unknown. Work on a device makes its way
-// by itself.
+// The same for a call in which only the values of a tensor are unknown. Work on a device runs asynchronously
+// without being posted.
 template <class Result>
 Async<Result> start_on_its_way(const char* name, const at::Tensor& x, const Group& group,
                                std::function<Async<Result>(Progress)> start) {

@@ -37,12 +37,13 @@ Call read_call(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptio
   return call;
 }
 
-// What this rank receives, and where the blocks lie on the other ranks, from what all ranks send.
+// Finds, from the sizes that all ranks send, what this rank receives and where the blocks lie on the other
+// ranks.
 AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
   AllToAllSizes sizes;
   const auto me = static_cast<size_t>(group.rank());
-  Sizes filled(static_cast<size_t>(group.size()),
-               0);  // of each rank's output, by the ranks before the one at hand
+  // The rows of each rank's output that ranks before `from` fill.
+  Sizes filled(static_cast<size_t>(group.size()), 0);
   sizes.offset_in_output.resize(filled.size());
   for (int64_t from = 0; from < group.size(); ++from) {
     const Sizes sent = agreement.send_sizes(from);
@@ -59,7 +60,7 @@ AllToAllSizes sizes_seen_by(const Agreement& agreement, const Group& group) {
   return sizes;
 }
 
-// All rows that move; nothing where they cannot be counted.
+// Returns the number of rows that all ranks send, or nothing if it overflows.
 std::optional<int64_t> rows_of_all(const Agreement& agreement, const Group& group) {
   int64_t rows = 0;
   for (int64_t from = 0; from < group.size(); ++from) {

@@ -12,7 +12,7 @@
 namespace shardway {
 namespace {
 
-// What src alone brings.
+// Reads what only src brings.
 void read_source(Call& call, const std::optional<at::Tensor>& x, const ScatterOptions& options) {
   if (!x) throw BadArgument("x is None, but this rank is src");
   call.x = *x;
@@ -31,8 +31,8 @@ Call read_call(const std::optional<at::Tensor>& x, const ScatterOptions& options
   return call;
 }
 
-// What the gradient of the result leads to: on the ranks that bring nothing, a tensor without rows, which may
-// be the caller's.
+// Returns the tensor to which the gradient of the result leads. On the ranks that bring nothing it has no
+// rows, and may be the caller's.
 at::Tensor input_of(const Call& call, const std::optional<at::Tensor>& x, const Agreement& told,
                     const Route& route) {
   if (call.x.defined()) return call.x;
@@ -68,11 +68,10 @@ ScatterOptions options_of(const ScatterListOptions& options, size_t index) {
   return of_one;
 }
 
-// The calls of a list; of a rank that is not src a single one, for it brings nothing.
+// Returns the calls of a list. A rank that is not src has a single call, since it brings nothing.
 std::vector<Call> read_calls(const std::vector<at::Tensor>& xs, const ScatterListOptions& options) {
   Call first = read_call(std::nullopt, options_of(options, 0));
-  if (options.group.distributed() &&
-      first.root != options.group.rank()) {  // also where there is no such rank
+  if (options.group.distributed() && first.root != options.group.rank()) {  // also if src is invalid
     first.list_length = -1;
     return {first};
   }

@@ -24,10 +24,10 @@ struct SavedAdjoints : torch::CustomClassHolder {
 
 variable_list run_backward(const variable_list& grads, const Adjoints& adjoints);
 
-// Not RouteFunction: the gradient goes by a plan of its own, of several steps or of none, and not by the
-// route of the forward call turned around.
+// Not RouteFunction: the gradient follows a plan of its own, with several steps or none, rather than the
+// reversed route of the forward call.
 struct RedistributeFunction : torch::autograd::Function<RedistributeFunction> {
-  // Wrapped so that autograd takes them for results and not for inputs.
+  // Wraps the results so that autograd does not take them for inputs.
   struct Landed {
     variable_list outs;
   };
@@ -64,7 +64,7 @@ variable_list moved_back(const variable_list& grads, const Adjoints& adjoints) {
   variable_list landed;
   for (size_t i = 0; i < grads.size(); ++i) {
     const at::Tensor& held = walkers[i].held();
-    const bool is_unmoved = held.is_same(grads[i]);  // it must not get a gradient of its own
+    const bool is_unmoved = held.is_same(grads[i]);  // it must not get a gradient function here
     const at::Tensor own = is_unmoved ? held.detach() : held;
     landed.push_back(adjoints[i]->divisor == 1 ? own : own / adjoints[i]->divisor);
   }

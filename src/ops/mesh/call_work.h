@@ -1,4 +1,4 @@
-// A call as torch.distributed's callers wait for it.
+// A call as a c10d::Work, for callers of torch.distributed that wait for it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

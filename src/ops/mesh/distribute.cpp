@@ -19,7 +19,7 @@ std::vector<Placement> replicas(const Mesh& mesh) {
   return std::vector<Placement>(mesh.shape().size(), replicate());
 }
 
-// Shard dims that count from the end are counted from the front.
+// Makes shard dims that count from the end count from the front.
 std::vector<Placement> from_the_front(std::vector<Placement> placements, int64_t ndim) {
   for (Placement& placement : placements) {
     if (placement.is_shard() && placement.dim < 0) placement.dim += ndim;
@@ -27,7 +27,7 @@ std::vector<Placement> from_the_front(std::vector<Placement> placements, int64_t
   return placements;
 }
 
-// What every rank knows of the source's tensor once it has told them.
+// What every rank knows about the source's tensor once the source has told them.
 struct ToldLayout {
   at::Tensor tensor;  // undefined on the other ranks
   Layout layout;
@@ -75,7 +75,7 @@ MeshTensor distribute(const at::Tensor& tensor, const Mesh& mesh, const std::vec
     check_dense(tensor, "tensor");
     whole.emplace(tensor.sizes().vec(), dtype_of(tensor.scalar_type()), mesh, replicas(mesh));
   });
-  // The others slice what they have, and compare where that costs next to nothing.
+  // The others slice what they have. They compare only where that costs next to nothing or is asked for.
   if (!problem.empty()) fail_together(Collective::redistribute, problem, group, /*sizes_known=*/true, tensor);
   const bool is_inside = mesh.position_of(number).has_value();
   return redistribute(MeshTensor(is_inside ? tensor : at::Tensor(), *whole, group),

@@ -1,4 +1,4 @@
-// The rows of a mesh along one dim, each of which has a collective of its own, as ranks of a group.
+// The rows of a mesh along one dim, as ranks of a group. Each row runs a collective of its own.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,29 @@ using Row = std::vector<int64_t>;  // group ranks, in the mesh's order
 
 struct Rows {
   std::vector<Row> all = {};
-  std::optional<size_t> own = std::nullopt;  // which of them has this rank; none outside the mesh
+  std::optional<size_t> own = std::nullopt;  // the row that contains this rank; none outside the mesh
 
   const Row& mine() const { return all[*own]; }
 };
 
-// Throws std::invalid_argument where the group does not cover the mesh or the mesh has no such dim.
+// Throws std::invalid_argument if the group does not cover the mesh or the mesh has no such dim.
 Rows rows_along(const Mesh& mesh, int64_t mesh_dim, const Group& group);
 
 // The place of a rank in its row.
 int64_t place_in(const Row& row, int64_t rank);
 
-// A rank of the mesh has a tensor, the others have none.
+// Throws BadArgument if a rank of the mesh has no tensor, or if another rank has one.
 void check_tensor_of(const Rows& rows, const at::Tensor& tensor, const char* name);
 
-// The ranks of each row bring the same; all ranks know what all bring, and throw the same c10::ValueError.
+// Throws c10::ValueError if two ranks of a row differ in the point. Every rank compares all rows, so the
+// error is the same on all.
 void compare_along(const Rows& rows, const Agreement& agreement, wire::Point point);
 
-// What all ranks of the group must say alike; see Call.
+// What all ranks of the group must say alike, in words; see Call.
 std::string words_of(const Mesh& mesh, int64_t mesh_dim);
 
-// Whether a call can go on without its caller: work on a device does by itself, on the caller's stream.
+// Whether a call is posted to run asynchronously. Work on a device is not: it runs asynchronously anyway, on
+// the caller's stream.
 bool can_be_posted(const at::Tensor& tensor, const Group& group);
 
 }  // namespace shardway

@@ -1,4 +1,4 @@
-// What one rank of each row sends the others: mesh_scatter and mesh_broadcast.
+// mesh_scatter and mesh_broadcast: one rank of each row sends to the others.
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
@@ -33,13 +33,13 @@ c10::intrusive_ptr<c10d::Work> run(c10d::OpType op, const at::Tensor& filled, co
   return work;
 }
 
-// A part of the source's elements, counted as they lie one after the other.
+// A part of the source's elements, which are contiguous.
 struct Stretch {
   int64_t offset = 0;
   int64_t length = 0;
 };
 
-// The source sends member i of its row stretch i, which fills what that one receives into.
+// The source sends stretch i to member i of its row. The stretch fills that member's output.
 Route route_from(int64_t source, const Row& row, const std::vector<Stretch>& stretches, const Group& group) {
   Route route{.rank = group.rank(), .size = group.size(), .input_shape = {0}, .output_shape = {0}};
   std::vector<size_t> by_rank(row.size());
@@ -61,7 +61,7 @@ Route route_from(int64_t source, const Row& row, const std::vector<Stretch>& str
   return route;
 }
 
-// Runs the route into all elements of `target`: collective.
+// Runs the route so that it fills all elements of `target`. Collective.
 void fill(const at::Tensor& target, const at::Tensor& flat, Launch run, const Group& group) {
   const bool is_plain = target.is_contiguous() && !target.is_conj() && !target.is_neg();
   const at::Tensor landing = is_plain ? target.view({-1}) : at::empty({target.numel()}, target.options());
@@ -77,7 +77,7 @@ int64_t shape_number(at::IntArrayRef shape) {
   return static_cast<int64_t>(number);
 }
 
-// One rank's call of either, as it understood its arguments.
+// One rank's call of either function, as it understood its arguments.
 struct ScatterRequest {
   Rows rows = {};
   Call call = {};
@@ -93,7 +93,7 @@ bool is_source(const ScatterRequest& request, const MeshOptions& options) {
   return source_of(request.row(), options) == options.group.rank();
 }
 
-// `check` reads what only one of the two has.
+// `check` reads the arguments that only one of the two functions has.
 template <class Check>
 ScatterRequest read_request(Collective collective, const at::Tensor& tensor, const char* name,
                             const Mesh& mesh, const MeshOptions& options, const Check& check) {
@@ -131,7 +131,8 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& output, s
   }
 }
 
-// All ranks see all outputs and a number for the shape of each tensor of a list.
+// Throws the same c10::ValueError on every rank if a list does not fit the outputs. Every rank sees the
+// shapes of all outputs, and a number for the shape of each tensor of a list.
 void check_lists(const Rows& rows, const Agreement& agreement, const MeshOptions& options) {
   for (const Row& row : rows.all) {
     const int64_t source = source_of(row, options);
@@ -178,7 +179,7 @@ at::Tensor laid_out(const std::vector<at::Tensor>& list, const std::vector<Stret
   return flat;
 }
 
-// On the device of those that have a tensor.
+// An empty tensor on the device of the ranks that have a tensor.
 at::Tensor nothing_like(const at::Tensor& tensor, const Agreement& agreement) {
   if (tensor.defined()) return at::empty({0}, tensor.options().requires_grad(false));
   return at::empty({0}, at::device(agreement.device().value_or(c10::DeviceType::CPU)));
@@ -210,7 +211,7 @@ void scatter(const at::Tensor& output, const std::vector<at::Tensor>& list, cons
        group);
 }
 
-// The sources' tensors, where they came with the headers. Nobody needs anything of the other ranks.
+// Returns the sources' tensors, if they came with the headers. Nobody needs anything from the other ranks.
 KnownInputs known_sources(const Rows& rows, const Agreement& agreement, const MeshOptions& options) {
   KnownInputs known = agreement.known_inputs();
   if (known.empty()) return known;

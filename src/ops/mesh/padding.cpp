@@ -22,7 +22,7 @@ at::Tensor pad_tensor(const at::Tensor& tensor, int64_t pad_dim, int64_t pad_siz
   const int64_t dim = from_the_front("pad_tensor", "pad_dim", tensor, pad_dim);
   if (pad_size < 0) refuse("pad_tensor", "pad_size=", pad_size, " is negative");
   if (pad_size == 0) return tensor;
-  std::vector<int64_t> pad(static_cast<size_t>(2 * (tensor.dim() - dim)), 0);  // from the last dim on
+  std::vector<int64_t> pad(static_cast<size_t>(2 * (tensor.dim() - dim)), 0);  // begins with the last dim
   pad.back() = pad_size;
   return at::constant_pad_nd(tensor, pad);
 }

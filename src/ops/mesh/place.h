@@ -16,7 +16,7 @@ struct MeshTensor::Place {
   int64_t number() const { return ranks.number_of(group.rank()); }
 };
 
-// The part of any rank, for a process that is not that rank: it can be looked at and not be moved.
+// The part of some rank in a process that is not that rank. It can be looked at but not moved.
 [[gnu::visibility("default")]] MeshTensor detached_part(at::Tensor local, const Layout& layout, int64_t rank);
 
 }  // namespace shardway

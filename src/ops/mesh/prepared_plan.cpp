@@ -29,7 +29,8 @@ struct KeyHash {
   }
 };
 
-// Those made so far. A plan is known by its address, which no other takes while it is kept.
+// The prepared plans made so far. A plan is identified by its address, which no other plan can have while
+// this one is kept.
 class PreparedPlans {
  public:
   static PreparedPlans& instance() {
@@ -56,7 +57,7 @@ class PreparedPlans {
   std::unordered_map<Key, std::shared_ptr<const PreparedPlan>, KeyHash> known_;
 };
 
-// Whether every other rank pulls all of this one's input.
+// Whether every other rank pulls all of this rank's input.
 bool goes_whole_to_all(const Route& route) {
   const Box whole = Box::whole(route.input_shape);
   int64_t others = 0;
@@ -89,7 +90,7 @@ std::shared_ptr<const PreparedPlan> make_way(const std::shared_ptr<const Plan>& 
   return prepared;
 }
 
-// A small tensor is packed with others. A larger one gains less by it than it loses by two copies.
+// Small tensors are packed together. For a larger tensor, the two copies cost more than packing saves.
 bool is_small(const Layout& layout, Transport& transport) {
   return Box::whole(layout.shape()).volume() * item_bytes(layout.dtype()) <= transport.slot_bytes();
 }
@@ -134,7 +135,7 @@ std::optional<RouteCall> Walker::next_leg() {
   return std::nullopt;
 }
 
-// Lets go of the step's input, but for the caller's own.
+// Releases the step's input, unless the caller still holds it.
 void Walker::finish_stage() {
   held_ = std::exchange(out_, at::Tensor());
   landing_.reset();

@@ -1,4 +1,4 @@
-// A plan made ready for this rank of a group, and run on tensors.
+// A plan that is ready to run on this rank of a group, and the code that runs it on tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,24 +20,24 @@ struct PreparedPlan {
   std::shared_ptr<const Plan> plan = nullptr;
   std::vector<Stage> stages = {};
   uint64_t hash = 0;                // of the plan and of the group's numbering
-  Wanted wanted = Wanted::nothing;  // of the input, in the first step
+  Wanted wanted = Wanted::nothing;  // what others need from the input in the first step
 
-  // How addends are combined, if any are: avg where they are divided, by this.
+  // How addends are combined, if there are any; avg if the result is divided by `divisor`.
   std::optional<Op> combines = std::nullopt;
   int64_t divisor = 1;
 };
 
 bool communicates(const PreparedPlan& prepared);
 
-// Whether every rank of the group holds all of a tensor, so that no plan from there communicates.
+// Whether every rank of the group holds the whole tensor, so that no plan from this layout communicates.
 [[gnu::visibility("default")]] bool is_everywhere(const Layout& layout, const Group& group);
 
-// Kept: asking again for the same plan takes no planning. Throws std::invalid_argument where the plan cannot
-// be run by the group.
+// Prepares a plan for this rank. Results are kept, so that the same plan is prepared only once. Throws
+// std::invalid_argument if the group cannot run the plan.
 std::shared_ptr<const PreparedPlan> prepare(const std::shared_ptr<const Plan>& plan,
                                             const MeshTensor::Place& place);
 
-// A tensor between two steps of its plan: what it is held as, and the exchange that comes next.
+// A tensor between two steps of its plan: what this rank holds now, and the exchange that comes next.
 class Walker {
  public:
   Walker(const PreparedPlan& prepared, at::Tensor x) : prepared_(prepared), held_(std::move(x)) {}
@@ -45,7 +45,8 @@ class Walker {
   const PreparedPlan& prepared() const { return prepared_; }
   const at::Tensor& held() const { return held_; }
 
-  // The next exchange with others, once the one before is over; nothing after the last.
+  // Returns the next exchange with others, or nothing after the last. Called when the previous exchange is
+  // over.
   std::optional<RouteCall> next_leg();
 
  private:
@@ -59,13 +60,14 @@ class Walker {
   bool is_collected_ = false;
 };
 
-// What this rank holds after the last step: collective. `known` are the inputs of the next exchange.
+// Runs the remaining steps and returns what this rank holds after the last. Collective. `known` are inputs of
+// the next exchange that are here already.
 at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, const Subject& subject);
 
-// The same for a list: every tensor one exchange further at a time, all of them at once.
+// The same for a list: takes all tensors one exchange further at a time.
 void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subject);
 
-// This rank's shape before the first step; of a rank outside the mesh without elements.
+// The shape of this rank's input before the first step. On a rank outside the mesh it has no elements.
 std::vector<int64_t> input_shape(const PreparedPlan& prepared, const MeshTensor::Place& place);
 
 }  // namespace shardway

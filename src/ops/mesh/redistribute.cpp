@@ -22,7 +22,7 @@ Call call_of(const MeshTensor& tensor, const Layout& to, const Request& request)
       .hash = CallHash{from.hash() * 31 + to.hash(), request.prepared->hash * 31 + request.gradient->hash()}};
 }
 
-// What a rank knows of the others before the first step.
+// What a rank knows about the others before the first step.
 struct KnownOfAll {
   bool any_requires_grad = false;
   KnownInputs inputs = {};
@@ -30,8 +30,8 @@ struct KnownOfAll {
   uint64_t number = 0;                            // of the call
 };
 
-// Whether every rank has all it needs, as far as this one understands the call. A rank outside the mesh must
-// hear of a gradient, which may need it.
+// Whether every rank has all it needs, as far as this rank understands the call. If a rank is outside the
+// mesh this is false: it must hear whether there is a gradient, which may need it.
 bool is_local(const MeshTensor& tensor, const Request& request) {
   const Group& group = tensor.group();
   if (!request.prepared) return is_everywhere(tensor.layout(), group);
@@ -44,9 +44,9 @@ KnownOfAll known_by(const Agreement& agreement) {
           .number = agreement.number()};
 }
 
-// Compares with the other ranks: collective. Where nothing is to be communicated, or nothing to be heard,
-// that is left out unless it costs next to nothing or is asked for. Throws c10::ValueError for a problem of
-// any rank that is heard of.
+// Compares with the other ranks. Collective. If there is nothing to communicate or nothing to hear, the
+// comparison is left out, unless it costs next to nothing or is asked for. Throws c10::ValueError for this
+// rank's problem and, if the ranks compare, for that of any rank.
 KnownOfAll settle(const Call& call, const Request& request, const MeshTensor& tensor) {
   const Group& group = tensor.group();
   const auto checks = [&] { return checks_every_call(tensor.local(), group); };
@@ -60,13 +60,13 @@ KnownOfAll settle(const Call& call, const Request& request, const MeshTensor& te
   return known;
 }
 
-// One call, once its ranks have agreed.
+// One call: prepare() before the ranks agree, if they move in the meeting; then agree(), then finish().
 class Redistribution {
  public:
   Redistribution(const MeshTensor& tensor, const Request& request, const RedistributeOptions& options)
       : tensor_(tensor), request_(request), options_(options) {}
 
-  // The first moves, before anybody is heard; null where there are none.
+  // Returns the first moves before any other rank is heard; null if there are none.
   const RouteCall* prepare() {
     if (request_.keeps_layout) return nullptr;
     begin(c10::DeviceType::CPU);
@@ -74,7 +74,7 @@ class Redistribution {
     return first_ ? &*first_ : nullptr;
   }
 
-  // Those of prepare(), unless the tensors are on a device.
+  // Returns the moves of prepare(), unless the tensors are on a device.
   std::optional<RouteCall> agree(KnownOfAll known) {
     known_ = std::move(known);
     if (request_.keeps_layout) return std::nullopt;
@@ -85,7 +85,7 @@ class Redistribution {
     return std::nullopt;
   }
 
-  // All that is left to be done.
+  // Does all that is left to do.
   MeshTensor finish() {
     if (request_.keeps_layout) return tensor_;
     const PreparedPlan& prepared = *request_.prepared;
@@ -150,7 +150,8 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
   return moves.finish();
 }
 
-// Whether a posted call can serve: work on a device makes its way by itself, on the caller's stream.
+// Whether the call has to be posted to run asynchronously. Work on a device does so anyway, on the caller's
+// stream.
 bool is_on_cpu(const MeshTensor& tensor) {
   if (tensor.local().defined()) return tensor.local().is_cpu();
   return tensor.group().transport().refuses(c10::Device(c10::kCUDA, 0)).has_value();

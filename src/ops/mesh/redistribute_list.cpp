@@ -18,7 +18,7 @@ namespace {
 using MeshTensors = std::vector<MeshTensor>;
 using Layouts = std::vector<Layout>;
 
-using Requests = std::vector<std::shared_ptr<const Request>>;  // one for several tensors that move alike
+using Requests = std::vector<std::shared_ptr<const Request>>;  // neighbours that move alike share one
 
 bool move_alike(const MeshTensors& tensors, const Layouts& to, size_t i, size_t k) {
   return to[i] == to[k] && tensors[i].layout() == tensors[k].layout();
@@ -67,8 +67,8 @@ CallHash hash_of(const MeshTensors& tensors, const Layouts& to, const Requests& 
   return hash;
 }
 
-// What this rank says of every tensor, a byte each: whether it requires grad, and on which device its part
-// is, if it has one.
+// What this rank says about every tensor, one byte each: whether it requires grad, and on which device this
+// rank's part is, if it has one.
 at::Tensor flags_of(const MeshTensors& tensors) {
   at::Tensor flags = at::zeros({static_cast<int64_t>(tensors.size())}, at::kByte);
   auto* data = flags.mutable_data_ptr<uint8_t>();
@@ -82,13 +82,14 @@ at::Tensor flags_of(const MeshTensors& tensors) {
   return flags;
 }
 
-// Whether the ranks move their tensors without a word before it.
+// Whether the ranks move their tensors without comparing first.
 bool skips_exchange(const MeshTensors& tensors, const Group& group) {
   return std::all_of(tensors.begin(), tensors.end(), knows_all) &&
          !named("redistribute", [&] { return checks_every_call(tensors[0].local(), group); });
 }
 
-// Every rank's flags, by rank: they came with the comparison, unless there are very many.
+// Every rank's flags, by rank. They came with the comparison, unless there are too many for a block. Then
+// this is collective.
 KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const Group& group) {
   if (KnownInputs known = agreement.known_inputs(); !known.empty()) {
     known[static_cast<size_t>(group.rank())] = mine;
@@ -102,13 +103,13 @@ KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const 
   return at::cat(pieces, 1).unbind();
 }
 
-// Of one tensor, by what all ranks said of it.
+// Facts about one tensor, from what all ranks said about it.
 struct ListedFacts {
   bool wants_gradient = false;
   std::optional<c10::DeviceType> device = std::nullopt;
 };
 
-// Throws c10::ValueError, the same on every rank, where two have a tensor on different devices.
+// Throws the same c10::ValueError on every rank if two ranks have a tensor on different devices.
 std::vector<ListedFacts> facts_in(const KnownInputs& flags) {
   std::vector<ListedFacts> facts(static_cast<size_t>(flags[0].numel()));
   for (const at::Tensor& said : flags) {
@@ -141,7 +142,7 @@ std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::T
   return outs;
 }
 
-// Of the tensors whose gradient is wanted; null for the others.
+// The adjoints of the tensors that want a gradient; null for the others.
 Adjoints adjoints_of(const MeshTensors& tensors, const Requests& requests,
                      const std::vector<ListedFacts>& facts, const RedistributeOptions& options,
                      uint64_t number) {

@@ -19,7 +19,8 @@ std::shared_ptr<const Plan> chosen_plan(const Layout& from, const Layout& to,
   return options.plan;
 }
 
-// How the gradient of the result is said to lie: in the result's own boxes, so that shards are as they are.
+// The layout of the result's gradient. It has the boxes of the result, so grad_placements cannot change
+// shards. Throws BadArgument if they do.
 Layout gradient_layout(const Layout& to, const std::optional<std::vector<Placement>>& given) {
   if (!given) return without_addends(to);
   const auto has_same_box = [](const Placement& a, const Placement& b) {
@@ -35,7 +36,7 @@ Layout gradient_layout(const Layout& to, const std::optional<std::vector<Placeme
   return to.with(*given, to.order());
 }
 
-// With the ranks of its mesh, where those are others than 0, 1, …
+// The layout as text, with the ranks of its mesh unless they are 0, 1, …
 std::string described(const Layout& layout) {
   const Mesh& mesh = layout.mesh();
   if (mesh == Mesh(mesh.shape())) return to_string(layout);

@@ -16,27 +16,27 @@ namespace shardway {
 // One rank's call, as it understood its arguments.
 struct Request {
   std::shared_ptr<const PreparedPlan> prepared = nullptr;
-  std::optional<Layout> gradient = std::nullopt;  // of the result's gradient
+  std::optional<Layout> gradient = std::nullopt;  // the layout of the result's gradient
   bool keeps_layout = false;                      // the result is the input
 };
 
-// Throws std::invalid_argument where the local tensor is not what the layout says.
+// Throws std::invalid_argument if the local tensor is not what the layout says.
 void check_local(const MeshTensor& tensor);
 
-// Whether nothing of the others is unknown: every rank has a tensor on a device, and layouts say the rest. To
-// hear of them the host would have to wait.
+// Whether this rank knows all about the others: every rank has a tensor on a device, and layouts say the
+// rest. To hear the others, the host would have to wait.
 [[gnu::visibility("default")]] bool knows_all(const MeshTensor& tensor);
 
-// Fills in what can be understood before something cannot; throws std::invalid_argument then. The local
-// tensor has been checked.
+// Fills in `request` until it finds an invalid argument; then throws std::invalid_argument. The local tensor
+// has been checked.
 void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
                   Request& request);
 
-// What ranks must say alike of it, in words: a line per point.
+// What ranks must say alike about the request, in words: a line per point.
 std::string words_of(const Layout& from, const Layout& to, const Request& request,
                      const MeshTensor::Place& place);
 
-// The local tensor, or on a rank outside the mesh one without elements.
+// The local tensor or, on a rank outside the mesh, a tensor without elements.
 at::Tensor input_of(const MeshTensor& tensor, const PreparedPlan& prepared, c10::DeviceType device);
 
 MeshTensor result_of(const MeshTensor& tensor, const PreparedPlan& prepared, const at::Tensor& out);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Collective kOp = Collective::shard_dim_alltoall;
 
-// One rank's call, its dims counted from the front.
+// One rank's call. read_request makes its dims count from the front.
 struct AllToAllRequest {
   Rows rows = {};
   int64_t gather_dim = 0;
@@ -27,7 +27,7 @@ int64_t from_the_front(const char* name, int64_t dim, const at::Tensor& input) {
   return dim < 0 ? dim + input.dim() : dim;
 }
 
-// Fills in what can be understood before something cannot.
+// Fills in `request` until it finds an invalid argument; then throws std::invalid_argument.
 void read_request(const at::Tensor& input, const Mesh& mesh, int64_t mesh_dim, const Group& group,
                   AllToAllRequest& request) {
   request.rows = rows_along(mesh, mesh_dim, group);
@@ -39,7 +39,7 @@ void read_request(const at::Tensor& input, const Mesh& mesh, int64_t mesh_dim, c
   request.shard_dim = from_the_front("shard_dim", request.shard_dim, input);
 }
 
-// As if every rank of the row had an input of this size.
+// The result without data, as if every rank of the row had an input of this size.
 at::Tensor shape_alone(const at::Tensor& input, const AllToAllRequest& request, const Group& group) {
   const Row& row = request.rows.mine();
   const auto ranks = static_cast<int64_t>(row.size());
@@ -68,7 +68,8 @@ Route route_of(const AllToAllRequest& request, const Agreement& agreement, const
   return route;
 }
 
-// A rank outside the mesh has no result to run backward from, though backward is a collective of the group.
+// Throws c10::ValueError if the group has ranks outside the mesh. They have no result to run backward from,
+// though backward is a collective of the group.
 void check_backward(const AllToAllRequest& request, const Group& group) {
   size_t inside = 0;
   for (const Row& row : request.rows.all) inside += row.size();

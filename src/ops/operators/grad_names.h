@@ -1,4 +1,4 @@
-// Grad by the words that Python has for it.
+// Grad by its names in Python.
 #pragma once
 
 #include <string>

@@ -18,12 +18,12 @@ namespace {
 
 Group named_group(std::string_view name) { return Group::named(std::string(name)); }
 
-// An operator gives no input back, as the functions do where there is one rank.
+// An operator must not return its input, as the functions do if there is only one rank.
 at::Tensor apart_from(const at::Tensor& x, const at::Tensor& result) {
   return result.is_same(x) ? result.clone(at::MemoryFormat::Contiguous) : result;
 }
 
-// What `read` gives; a word that it does not know is a c10::ValueError.
+// Returns what `read` returns. Throws c10::ValueError if `read` does not know the word.
 template <class Read>
 auto checked(const char* op, Read&& read) {
   try {
@@ -108,7 +108,8 @@ at::Tensor gather_v_sizes_kernel(const at::Tensor& x, int64_t dst, int64_t dim, 
   return as_tensor(agreed_sizes(x, GatherOptions{.group_dst = dst, .dim = dim, .group = named_group(group)}));
 }
 
-// src tells shape and dtype; where x is of another kind than that, what follows was traced for the wrong one.
+// src tells shape and dtype. If they do not match x, what follows was traced for the wrong shape or dtype, so
+// this throws.
 at::Tensor scatter_v_kernel(const at::Tensor& x, at::IntArrayRef sizes, int64_t src, int64_t dim,
                             std::string_view group) {
   const at::NoGradGuard guard;

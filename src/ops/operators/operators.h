@@ -1,8 +1,8 @@
 // The collectives as operators of torch's dispatcher, for tracers: torch.ops.shardway in Python.
 //
-// A group is its name, a root a rank of the group, and every operator gives one new tensor. One whose sizes
-// are not known is two operators: `…_sizes`, which gives them as an int64 tensor, and the collective with
-// these.
+// A group is passed by name, a root as a rank of the group, and every operator returns one new tensor. A
+// collective whose sizes are not known takes two operators: `…_sizes`, which returns the sizes as an int64
+// tensor, and the collective itself with these sizes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@ using GatherV = at::Tensor(const at::Tensor& x, SymSizes sizes, int64_t dst, int
 using ScatterV = at::Tensor(const at::Tensor& x, SymSizes sizes, int64_t src, int64_t dim,
                             std::string_view group);
 
-// "shardway::all_gather_v" and so on.
+// Finds an operator by its name, such as "shardway::all_gather_v".
 template <class Signature>
 c10::TypedOperatorHandle<Signature> found(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();

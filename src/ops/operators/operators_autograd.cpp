@@ -25,8 +25,8 @@ struct SavedMap : torch::CustomClassHolder {
   Map map;
 };
 
-// Not RouteFunction: under a trace sizes may be symbols, of which no route can be made. The gradient of an
-// operator is an operator again.
+// Not RouteFunction: in a trace, sizes may be symbols, and no route can be made from symbols. The gradient of
+// an operator is an operator again.
 struct OperatorFunction : torch::autograd::Function<OperatorFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& x, const Map& op, const Map& adjoint) {
     ctx->saved_data["adjoint"] = c10::IValue::make_capsule(c10::make_intrusive<SavedMap>(adjoint));
@@ -133,7 +133,8 @@ at::Tensor all_reduce_autograd(const at::Tensor& x, std::string_view op, std::st
   return OperatorFunction::apply(x, Map(run), Map(adjoint));
 }
 
-// The sum on src, and zeros on the others, which stay tied to the reduction that every rank runs.
+// Returns the sum on src and zeros on the other ranks. The zeros stay tied to the reduction, which every rank
+// runs.
 at::Tensor summed_on(const at::Tensor& g, int64_t src, const std::string& group) {
   const SizePlace place = place_in(group);
   std::vector<c10::SymInt> sizes(place.ranks, c10::SymInt(0));

@@ -1,4 +1,4 @@
-// What the operators give, without data.
+// The results of the operators without data.
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
 #include <torch/library.h>

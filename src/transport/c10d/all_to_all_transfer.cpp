@@ -58,8 +58,9 @@ class DeviceExchange : public Transfer {
   }
 
  private:
-  // A box of this rank for itself is copied straight to its place, unless a tensor is a buffer only as a
-  // whole, or is packed and unpacked whole by one kernel each.
+  // Whether this rank's boxes for itself travel too. Usually they are copied straight to their place. They
+  // travel if a tensor can serve as a buffer only as a whole, or if one kernel packs and one unpacks the
+  // whole tensor.
   bool is_easier_with_own() const {
     const bool can_unpack_whole = !reduces_ && split_dim(route_.pulls, route_.output_shape).has_value();
     return lies_in_order(x_, route_.pushes) || (!reduces_ && lies_in_order(out_, route_.pulls)) ||

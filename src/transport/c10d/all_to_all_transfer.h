@@ -15,7 +15,7 @@ using AllToAll = std::function<c10::intrusive_ptr<c10d::Work>(at::Tensor& receiv
                                                               std::vector<int64_t>& received_bytes,
                                                               std::vector<int64_t>& sent_bytes)>;
 
-// What goes to each peer is packed into one buffer and what comes is unpacked from one, except where the
+// What goes to the peers is packed into one buffer, and what comes from them is unpacked from one, unless the
 // tensors already are those buffers. Every rank of the group must run its part of the route this way.
 std::unique_ptr<Transfer> start_by_all_to_all(const AllToAll& all_to_all, const Route& route,
                                               const at::Tensor& x, const at::Tensor& out);

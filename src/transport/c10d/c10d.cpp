@@ -14,7 +14,7 @@
 namespace shardway {
 namespace {
 
-// What tells the messages of one call from those of another: the call's number, and what it is about.
+// Distinguishes the messages of one call from those of another: the call's number and its mark.
 struct CallKey {
   uint64_t number = 0;
   uint64_t mark = 0;
@@ -25,9 +25,9 @@ enum class Lengths : uint8_t { are_known, vary };
 
 constexpr int64_t kAnyLength = -1;
 
-// In a range that other users of the group are unlikely to take. A message meets its receiver only where both
-// are in the same call and mean as many bytes: engines report no lengths, and gloo takes a shorter message
-// for a longer one. Between two ranks messages of one tag arrive in order.
+// Tags lie in a range that other users of the group are unlikely to use. A message reaches a receiver only if
+// both are in the same call and expect the same number of bytes: engines report no lengths, and gloo accepts
+// a shorter message in place of a longer one. Between two ranks messages of one tag arrive in order.
 int tag_of(const CallKey& key, int64_t bytes) {
   constexpr uint64_t kRange = 0x50000000;
   constexpr uint64_t kFree = 0x0fffffff;
@@ -35,8 +35,8 @@ int tag_of(const CallKey& key, int64_t bytes) {
   return static_cast<int>(kRange | ((mark ^ mark >> 28) & kFree));
 }
 
-// The messages of one call. Once one did not come the group is lost: those that are late would be taken for
-// later ones.
+// The messages of one call. If one does not arrive, the group is lost: late messages would be taken for later
+// ones.
 class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail> {
  public:
   BackendMail(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Ledger> ledger, const CallKey& key,
@@ -56,7 +56,7 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
     return message(from, [&] { return backend_->recv(tensors, static_cast<int>(from), tag(bytes)); });
   }
 
-  // gloo and MPI take a message that is shorter than its buffer; of others it is not known.
+  // gloo and MPI accept a message that is shorter than its buffer; for other engines this is unknown.
   static bool takes_shorter(const c10d::Backend& backend) {
     const std::string name = backend.getBackendName();
     return name == "gloo" || name == "mpi";
@@ -180,7 +180,7 @@ class C10dTransport : public Transport {
     return std::any_of(devices.begin(), devices.end(), [type](c10::Device d) { return d.type() == type; });
   }
 
-  // Of a device that the group serves.
+  // The backend for a device that the group serves. Throws c10::ValueError if there is none.
   c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType type) const {
     auto found = backend_of(*group_, type);
     TORCH_CHECK_VALUE(found != nullptr, "the process group (", group_->getBackendName(),
@@ -188,8 +188,8 @@ class C10dTransport : public Transport {
     return found;
   }
 
-  // gloo calls itself an engine for CUDA tensors, but knows neither parts of several sizes nor an all-to-all
-  // of them.
+  // gloo claims to be an engine for CUDA tensors, but supports neither parts of different sizes nor an
+  // all-to-all of them.
   bool is_gloo_on_device(c10::DeviceType type) const {
     return type != c10::DeviceType::CPU && backend(type)->getBackendName() == "gloo";
   }
@@ -215,8 +215,8 @@ Blocks C10dTransport::exchanged_block(const at::Tensor& mine, int64_t row_bytes,
           .number = number};
 }
 
-// On a stream of its own: the host waits for the blocks and for the group's collectives before them, not for
-// what else the caller's stream has to do.
+// Runs on a stream of its own: the host waits for the blocks and for the group's collectives before them, but
+// not for other work on the caller's stream.
 at::Tensor C10dTransport::exchanged_on_device(const at::Tensor& mine, int64_t row_bytes) {
   const c10::DeviceType type = group_->getDeviceTypes().front().type();
   const c10::impl::VirtualGuardImpl devices(type);

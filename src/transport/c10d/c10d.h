@@ -13,7 +13,7 @@ class ProcessGroup;
 
 namespace shardway {
 
-// `queue` and `ledger` are those of all transports of this process group.
+// `queue` and `ledger` are shared by all transports of this process group.
 std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
                                                std::shared_ptr<CallQueue> queue,
                                                std::shared_ptr<Ledger> ledger);

@@ -1,4 +1,4 @@
-// Messages between pairs of ranks: what a transport without a shared memory is made of.
+// Messages between pairs of ranks, on which transports without shared memory are built.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,9 @@ class Letter {
   virtual void wait() = 0;
 };
 
-// Between two ranks messages arrive in the order in which they were sent. `bytes` is 1-d, contiguous, of
-// the same length on both sides, and stays as it is until the message is done, which keeps it alive.
+// Between two ranks messages arrive in the order in which they were sent. `bytes` is 1-d, contiguous and of
+// the same length on both sides. The message keeps it alive, and it must not change until the message is
+// done.
 class Mail {
  public:
   virtual ~Mail() = default;
@@ -25,7 +26,7 @@ class Mail {
   virtual std::unique_ptr<Letter> send(const at::Tensor& bytes, int64_t to) = 0;
   virtual std::unique_ptr<Letter> receive(const at::Tensor& bytes, int64_t from) = 0;
 
-  // As `receive`, of a message that may be shorter than `bytes`, where the engine allows it.
+  // receive_up_to is like `receive`, but if takes_shorter() the message may be shorter than `bytes`.
   virtual bool takes_shorter() const = 0;
   virtual std::unique_ptr<Letter> receive_up_to(const at::Tensor& bytes, int64_t from) = 0;
 };

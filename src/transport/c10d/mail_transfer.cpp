@@ -18,16 +18,17 @@
 namespace shardway {
 namespace {
 
-// More messages than this are not under way at once: engines keep a buffer or a socket entry for each.
+// At most this many messages are under way at once, because engines keep a buffer or a socket entry for each.
 constexpr size_t kMaxInFlight = 64;
 
-// Where a block is sent as long as it is, a larger payload costs two copies and saves a round, up to about
-// here. Where all blocks are padded to one length, all of them together stay small (docs/decisions/0003).
+// If a block is sent at its exact length, a larger payload costs two copies and saves a round; up to about
+// this size that pays. If all blocks are padded to one length, the slots of all ranks together stay small
+// (docs/decisions/0003).
 constexpr int64_t kExactSlotBytes = 128 << 10;
 constexpr int64_t kAllPaddedSlotsBytes = 64 << 10;
 constexpr int64_t kLeastSlotBytes = 1 << 10;
 
-// What a header takes, in front of a block.
+// Bytes cleared at the beginning of each row: enough for the header, shape and hash of a block.
 constexpr int64_t kClearedBytes = 256;
 
 struct Posting {
@@ -37,9 +38,9 @@ struct Posting {
   size_t move = 0;  // index into the route's pushes or pulls
 };
 
-// By distance, then by number, a send beside each receive, on every rank alike. So whatever the bound on
-// messages under way (at least two), both sides have posted the first message in this order that is not
-// done, and no rank waits for one that its peer cannot post.
+// Orders the messages by distance, then by number, with a send beside each receive, in the same way on every
+// rank. So for any bound on messages under way (at least two), both sides have posted the first unfinished
+// message in this order, and no rank waits for one that its peer cannot post.
 std::vector<Posting> in_ring_order(const Arrivals& arrivals, bool sends_nothing) {
   const Route& route = arrivals.route();
   std::vector<Posting> order;
@@ -65,8 +66,8 @@ std::vector<Posting> in_ring_order(const Arrivals& arrivals, bool sends_nothing)
   return order;
 }
 
-// Waits for the messages of transfers that were dropped: peers still need them. One thread, started by
-// the first drop, that ends with the process; engines cannot be asked whether a message is done.
+// Waits for the messages of transfers that were dropped: peers still need them, and engines cannot be asked
+// whether a message is done. The first drop starts its one thread, which ends with the process.
 class Janitor {
  public:
   static Janitor& instance() {
@@ -83,14 +84,14 @@ class Janitor {
     try {
       std::thread([this] { work(); }).detach();
       is_at_work_ = true;
-    } catch (const std::system_error&) {  // they stay until a thread can be had
+    } catch (const std::system_error&) {  // the messages stay until a thread can be started
     }
   }
 
  private:
   Janitor() = default;
 
-  // In a child of fork the thread is not there, and what it was to wait for is the parent's.
+  // In a child of fork the thread does not exist, and the messages that it waited for belong to the parent.
   void begin_anew() {
     for (auto& message : left_) (void)message.release();
     left_.clear();
@@ -121,7 +122,7 @@ class Janitor {
   bool is_at_work_ = false;
 };
 
-// Never ended: in a child of fork they are the parent's.
+// Leaks the messages: in a child of fork they belong to the parent.
 void abandon(std::deque<std::unique_ptr<Letter>>& messages) {
   for (auto& message : messages) (void)message.release();
   messages.clear();
@@ -177,7 +178,7 @@ class MailTransfer : public Transfer {
     in_flight_.pop_front();
   }
 
-  // A gather sends one box to every peer: it is packed once.
+  // A gather sends one box to every peer; it is packed only once.
   const at::Tensor& packed(const Box& box) {
     if (!packed_.defined() || !(packed_box_ == box)) {
       packed_ = view_of(x_, box).contiguous();
@@ -211,7 +212,7 @@ int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks) {
 Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes, uint64_t number) {
   const int64_t ranks = mail.size();
   at::Tensor rows = at::empty({ranks, row_bytes}, mine.options());
-  // A block that is shorter than it says holds no bytes of another time.
+  // A block that is shorter than it claims must not show bytes of an earlier call.
   rows.narrow(1, 0, std::min(row_bytes, kClearedBytes)).zero_();
   const at::Tensor own_row = rows.select(0, mail.rank());
   own_row.narrow(0, 0, mine.numel()).copy_(mine);

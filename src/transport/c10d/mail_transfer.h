@@ -11,9 +11,9 @@
 
 namespace shardway {
 
-// A box that lies contiguously in the output is received in place; others are received aside and unpacked
-// in one pass. A box that lies contiguously in the input is sent from there; others are packed in one.
-// `mail` may be null for a route between a rank and itself.
+// A box that lies contiguously in the output is received in place; others are received into a buffer and
+// unpacked in one pass. A box that lies contiguously in the input is sent from there; others are packed in
+// one pass. `mail` may be null for a route between a rank and itself.
 std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x,
                                         const at::Tensor& out, const KnownInputs& known);
 

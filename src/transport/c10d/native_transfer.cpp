@@ -41,7 +41,7 @@ c10d::ReduceOp native_op(const Route& route) {
   }
 }
 
-// Each rank's elements of a run, as views; without elements where a rank has no box.
+// Each rank's elements of a run, as views; empty if a rank has no box.
 std::vector<at::Tensor> shares_of(const at::Tensor& run, const Moves& moves, int64_t ranks) {
   std::vector<at::Tensor> shares;
   const at::Tensor elements = run.view({-1});

@@ -20,8 +20,8 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// The mailboxes of all pairs of ranks. A receiver takes its number when it asks, so that messages meet
-// their receivers in order even when an earlier one is waited for later, or never.
+// The mailboxes of all pairs of ranks. A receiver takes its number when it asks, so that messages meet their
+// receivers in order even if an earlier message is waited for later, or never.
 class PostOffice {
  public:
   explicit PostOffice(int64_t ranks) : ranks_(ranks), boxes_(static_cast<size_t>(ranks * ranks)) {}
@@ -54,7 +54,7 @@ class PostOffice {
     return bytes;
   }
 
-  // A rank failed: whoever waits for a message stops waiting.
+  // Called if a rank fails: everyone who waits for a message stops waiting.
   void close() {
     {
       const std::lock_guard lock(mutex_);

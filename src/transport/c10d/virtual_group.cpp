@@ -10,7 +10,7 @@
 namespace shardway {
 namespace {
 
-// The new names of these methods come with torch 2.13; the old ones are still understood.
+// torch 2.13 renames these methods; it still accepts the old names.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 class VirtualTransport : public Transport {
@@ -66,7 +66,7 @@ class VirtualTransport : public Transport {
     return blocks;
   }
 
-  // What the group does not have ends in torch's own words about a backend.
+  // If the group lacks a method, torch's own error speaks of a backend; this one names the method.
   template <class Call>
   c10::intrusive_ptr<c10d::Work> called(const char* method, Call&& call) {
     try {

@@ -15,15 +15,16 @@ class ProcessGroup;
 
 namespace shardway {
 
-// Null where the group has none for this device; for no device, its default one.
+// Returns the group's backend for this device, or its default backend if no device is given; null if there is
+// none.
 c10::intrusive_ptr<c10d::Backend> backend_of(c10d::ProcessGroup& group,
                                              std::optional<c10::DeviceType> device = std::nullopt);
 
-// Whether a group of several ranks can only be reached by its own methods.
+// Whether a group of several ranks can be reached only by its own methods.
 [[gnu::visibility("default")]] bool is_virtual(c10d::ProcessGroup& group);
 
-// By the group's own allgather and alltoall_base. One that lacks them is a c10::ValueError, the same on every
-// rank.
+// A transport on the group's own allgather and alltoall_base. If the group lacks them, calls throw
+// c10::ValueError, the same on every rank.
 std::shared_ptr<Transport> make_virtual_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
                                                   std::shared_ptr<CallQueue> queue,
                                                   std::shared_ptr<Ledger> ledger);

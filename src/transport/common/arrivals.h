@@ -16,20 +16,21 @@ class Arrivals {
 
   const Route& route() const { return route_; }
 
-  // The memory that pull `i` of the route is to be received into: its place in the output where it can
-  // land there directly, else a buffer; undefined when nothing has to be received.
+  // The memory into which pull `i` of the route is to be received: its place in the output if it can land
+  // there directly, else a buffer. Undefined if nothing has to be received.
   const at::Tensor& buffer(size_t i) const { return buffers_[i]; }
 
-  // The same for a pull that was received elsewhere.
+  // Gives the box of a pull that was received into other memory.
   void set_arrived(size_t i, at::Tensor box) {
     buffers_[i] = std::move(box);
     in_place_[i] = false;
   }
 
-  // Copies into the output what is here before any message: this rank's own boxes and the known inputs.
+  // Copies into the output what is here before any message: this rank's own boxes and the known inputs. Does
+  // nothing for a route that reduces.
   void land_known();
 
-  // Unpacks or combines what was received. Nothing to do for a route that copies contiguous boxes.
+  // Unpacks or combines what was received. There is nothing to do for a route that copies contiguous boxes.
   void land_received();
 
  private:
@@ -39,7 +40,7 @@ class Arrivals {
   at::Tensor out_;
   bool reduces_ = false;
   std::vector<Landing> landings_;
-  std::vector<at::Tensor> here_;     // by pull: the addend as a view of a known input; undefined if received
+  std::vector<at::Tensor> here_;     // by pull: a view of a known input or of x; undefined if received
   std::vector<at::Tensor> buffers_;  // by pull
   std::vector<bool> in_place_;       // by pull: the buffer is the place in the output
 };

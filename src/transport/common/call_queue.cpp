@@ -27,14 +27,14 @@ class PostedJob : public Posted {
     } catch (...) {
       failure = std::current_exception();
     }
-    call_ = nullptr;  // lets go of its tensors
+    call_ = nullptr;  // releases its tensors
     const std::lock_guard lock(mutex_);
     failure_ = failure;
     is_done_ = true;
     done_.notify_all();
   }
 
-  // May be interrupted; the call goes on.
+  // May be interrupted; the call still goes on.
   void wait() override {
     home_.check();
     while (!is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
@@ -51,7 +51,7 @@ class PostedJob : public Posted {
     done_.wait(lock, [this] { return is_done_; });
   }
 
-  // Throws what the call threw, which is over.
+  // Once the call is over: throws what it threw.
   void check() const {
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -83,13 +83,13 @@ std::function<void()> in_callers_mode(std::function<void()> call) {
 
 }  // namespace
 
-// Starts with the first posted call, and ends when it has nothing to do and its owner is gone. It keeps
-// what it needs itself, so that the end of the owner does not wait for it.
+// The thread starts with the first posted call. It ends when it has nothing to do and its owner is gone. It
+// keeps alive what it needs, so the owner's destructor does not wait for it.
 class CallQueue::Thread : public std::enable_shared_from_this<CallQueue::Thread> {
  public:
   void check_process() const { home_.check(); }
 
-  // Whether calls of this thread have to wait for their turn.
+  // Whether calls from the current thread have to wait for their turn.
   bool is_busy() {
     home_.check();
     const std::lock_guard lock(mutex_);
@@ -112,7 +112,7 @@ class CallQueue::Thread : public std::enable_shared_from_this<CallQueue::Thread>
     return job;
   }
 
-  // In a child of fork nobody waits, and the lock may be held for ever.
+  // Does nothing in a child of fork: nobody waits there, and the lock may be held for ever.
   void stop() {
     if (!home_.is_this()) return;
     const std::lock_guard lock(mutex_);
@@ -121,7 +121,7 @@ class CallQueue::Thread : public std::enable_shared_from_this<CallQueue::Thread>
   }
 
  private:
-  // Before anything is queued: a thread that cannot be had leaves no trace.
+  // Runs before anything is queued, so that failing to start a thread leaves no trace.
   void start() {
     try {
       std::thread([self = shared_from_this()] { self->work(); }).detach();
@@ -170,7 +170,7 @@ void CallQueue::in_turn(const std::function<void()>& call, const std::function<v
     while (!job->is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
   } catch (...) {
     if (give_up) give_up();
-    job->finish();  // it works with what this caller holds
+    job->finish();  // the call uses what this caller holds
     throw;
   }
   job->check();

@@ -12,7 +12,7 @@
 
 namespace shardway {
 
-// Every rank's block in rank order: collective, all of one length.
+// Collective. Returns every rank's block in rank order; all blocks have the same length.
 inline std::vector<std::byte> exchanged(Transport& transport, std::span<const std::byte> mine) {
   at::Tensor block = at::empty({static_cast<int64_t>(mine.size())}, at::kByte);
   std::memcpy(block.mutable_data_ptr(), mine.data(), mine.size());

@@ -1,5 +1,5 @@
-// The process that made something, which a child of fork has inherited but must not use: its threads are not
-// there.
+// The process in which an object was made. A child of fork inherits the object but must not use it: the
+// threads it relies on do not exist in the child.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -16,7 +16,7 @@ class HomeProcess {
 
   bool is_this() const { return generation_ == shm::fork_generation(); }
 
-  // Throws c10::DistBackendError elsewhere, before any lock is taken.
+  // Throws c10::DistBackendError in any other process. To be called before any lock is taken.
   void check() const {
     TORCH_CHECK_WITH(DistBackendError, is_this(), "the group belongs to the process that forked this one");
   }

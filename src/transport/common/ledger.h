@@ -1,4 +1,4 @@
-// The calls of a process group that go by messages: how many there were, and why there are no more.
+// Counts the calls of a process group that go by messages, and says why there can be no more.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,17 +9,18 @@
 
 namespace shardway {
 
-// All transports of a process group share one, so that every rank counts alike.
+// All transports of a process group share one ledger, so that every rank counts alike.
 class Ledger {
  public:
-  // The number of the next call. Throws c10::DistBackendError when the group is lost.
+  // Returns the number of the next call. Throws c10::DistBackendError if the group is lost.
   uint64_t next() {
     const std::lock_guard lock(mutex_);
     TORCH_CHECK_WITH(DistBackendError, why_lost_.empty(), "the group cannot be used any more: ", why_lost_);
     return ++calls_;
   }
 
-  // A message did not come: later ones would be taken for it. The first reason stays.
+  // Marks the group as lost because a message did not arrive: a later one would be taken for it. The first
+  // reason is kept.
   void lose(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (why_lost_.empty()) why_lost_ = why;

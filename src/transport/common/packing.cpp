@@ -9,7 +9,7 @@
 namespace shardway {
 namespace {
 
-// The bits of a tensor in a dtype that every kernel knows which only moves elements.
+// The bits of a tensor, viewed as a dtype that every copying kernel supports.
 at::Tensor plain(const at::Tensor& t) {
   switch (t.element_size()) {
     case 1:
@@ -71,7 +71,7 @@ at::Tensor packed(const at::Tensor& x, const Moves& moves) {
   const std::vector<at::Tensor> parts = plain(parts_of(run, moves));
   const at::Tensor from = plain(x);
   const auto dim = split_dim(moves, x.sizes().vec());
-  // torch's kernel takes any dense tensor for a contiguous one.
+  // torch's kernel treats any dense tensor as contiguous.
   if (!dim || parts.size() == 1 || !x.is_contiguous()) {
     for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(view_of(from, moves[i].mine));
     return run;

@@ -25,7 +25,7 @@ at::ScalarType dtype_of(const CommsFacts& facts) {
   return facts.dtype;
 }
 
-// Elements by peer, where each element belongs to one of them.
+// Elements by peer; empty unless the moves divide the elements among the peers.
 std::vector<int64_t> splits_of(const Moves& moves, int64_t ranks, int64_t elements) {
   std::vector<int64_t> splits(static_cast<size_t>(ranks));
   for (const Move& move : moves) splits[static_cast<size_t>(move.peer)] += move.mine.volume();
@@ -33,7 +33,7 @@ std::vector<int64_t> splits_of(const Moves& moves, int64_t ranks, int64_t elemen
   return is_divided ? splits : std::vector<int64_t>{};
 }
 
-// Torch tells the ranks of a group by the first of them and the step to the next.
+// Torch describes the ranks of a group by the first rank and the step to the next.
 struct Progression {
   int start = 0;
   int stride = 1;

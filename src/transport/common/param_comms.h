@@ -1,5 +1,5 @@
-// A collective as the readers of profiles know torch's own: an event "record_param_comms" that tells its
-// name, elements, dtype, splits and group.
+// Records a collective in profiles as torch records its own: as an event "record_param_comms" with its name,
+// elements, dtype, splits and group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ struct GroupLabel {
   std::string description;
 };
 
-// As torch.distributed named the group; empty where it did not.
+// The names that torch.distributed gave the group; empty if it gave none.
 GroupLabel label_of(const Transport& transport);
 
 struct CommsFacts {
@@ -40,13 +40,12 @@ struct CommsFacts {
   bool is_message = false;
 };
 
-// A route on tensors of this transport. Splits are in elements by rank, and left out where the ranks do not
-// divide the tensor.
+// The facts of a route on tensors of this transport. Splits are in elements by rank, and left out if the
+// ranks do not divide the tensor.
 CommsFacts facts_of(const char* name, const Route& route, const at::Tensor& x, const at::Tensor& out,
                     Transport& transport);
 
-// Lasts as long as the call, on one thread. Where no profiler runs it looks at one pointer and `tell` is not
-// called.
+// Lives as long as the call, on one thread. Without a profiler it reads one pointer and does not call `tell`.
 class ParamComms {
  public:
   template <class Tell>
@@ -57,7 +56,7 @@ class ParamComms {
  private:
   void begin(const CommsFacts& facts);
 
-  // Read when the event begins and when it ends: they outlive it.
+  // The event reads these when it begins and when it ends, so they are declared before it and outlive it.
   std::vector<c10::IValue> told_;
   std::optional<c10::DebugInfoGuard> info_;
   at::RecordFunction event_{at::RecordScope::FUNCTION};

@@ -35,7 +35,7 @@ A combine(A a, A b) {
   if constexpr (op == Op::min || op == Op::max) {
     static_assert(!kIsComplex<A>);
     if constexpr (std::is_floating_point_v<A>) {
-      if (a != a) return a;  // a NaN stays, wherever it stands among the addends
+      if (a != a) return a;  // the result is NaN wherever a NaN stands among the addends
       if (b != b) return b;
     }
     if constexpr (op == Op::min) return b < a ? b : a;
@@ -148,8 +148,8 @@ std::optional<at::ScalarType> signed_twin(at::ScalarType dtype) {
   }
 }
 
-// Kernels of a device hardly know these dtypes. The signed one of the same width has the same sums and
-// products, and once the highest bit is flipped the same order.
+// Few device kernels support these dtypes. The signed dtype of the same width has the same sums and products
+// and, once the highest bit is flipped, the same order.
 void reduce_as_signed(const at::Tensor& out, const std::vector<at::Tensor>& addends, Op op,
                       at::ScalarType twin) {
   const int64_t highest_bit = std::numeric_limits<int64_t>::min() >> (64 - 8 * out.element_size());

@@ -10,10 +10,10 @@ namespace shardway {
 
 class StartingStream {
  public:
-  explicit StartingStream(const at::Tensor& t);  // the current one of the tensor's device
+  explicit StartingStream(const at::Tensor& t);  // the current stream of the tensor's device
 
-  // Where the current stream is another by now: keeps the memory of these tensors from being used anew before
-  // that stream is done with them. Tensors that are not defined are passed over.
+  // If the current stream is another one by now, keeps the memory of these tensors from being reused before
+  // that stream is done with them. Skips undefined tensors.
   void lend(std::initializer_list<at::Tensor> tensors) const;
 
  private:

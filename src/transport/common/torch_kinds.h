@@ -1,4 +1,4 @@
-// What ranks may say of torch's dtypes and devices.
+// Torch's dtypes and devices, as ranks may name them.
 #pragma once
 
 #include "terms/kinds.h"

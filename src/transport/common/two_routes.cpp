@@ -9,7 +9,7 @@
 namespace shardway {
 namespace {
 
-// This rank keeps what it has combined: it is in its place already.
+// The share that this rank has combined is in its place already and need not move.
 Route without_own_moves(Route route) {
   const auto is_own = [&](const Move& move) { return move.peer == route.rank; };
   std::erase_if(route.pulls, is_own);

@@ -7,9 +7,9 @@
 
 namespace shardway {
 
-// Each rank combines a share of the elements, straight into its place in the output, and then takes the other
-// shares out of the others' outputs: among four ranks it receives half of what it would if it pulled every
-// addend whole. The first route is over when this returns.
+// Each rank combines a share of the elements, straight into its place in the output. Then it takes the other
+// shares from the others' outputs. Among four ranks it receives half of what it would receive if it pulled
+// every addend whole. The first route is over when this returns.
 //
 // Example, 2 ranks with 4 elements each, seen by rank 0:
 //   first  pulls [0,2) of both, which lands on [0,2)

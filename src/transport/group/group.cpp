@@ -39,7 +39,7 @@ struct TransferList : Transfer {
   }
 };
 
-// What WORLD_SIZE says; 1 where it says nothing.
+// The value of WORLD_SIZE; 1 if it is not set.
 int64_t promised_ranks() {
   const char* text = std::getenv("WORLD_SIZE");  // NOLINT(concurrency-mt-unsafe): read, never set here
   return text == nullptr ? 1 : std::strtoll(text, nullptr, 10);

@@ -1,4 +1,5 @@
-// The groups of a C++ program: all of its ranks on shared memory, and parts of a group.
+// The groups of a C++ program: join() makes the group of all its ranks in shared memory, split() makes parts
+// of a group.
 #include <c10/util/Exception.h>
 
 #include "shardway/group.h"
@@ -10,7 +11,7 @@
 namespace shardway {
 namespace {
 
-// Runs `body`; what src/shm throws becomes what torch knows.
+// Runs `body`; translates what src/shm throws into torch's errors.
 template <class Body>
 auto translated(Body&& body) {
   try {

@@ -24,7 +24,8 @@ void remember_joined(const std::shared_ptr<Transport>& world) {
   const std::lock_guard lock(joined.mutex);
   std::erase_if(joined.worlds, [](const auto& entry) { return entry.expired(); });
   joined.worlds.push_back(world);
-  // A thread that calls after this one has joined is told of it by whatever told it to call.
+  // Relaxed is enough: whatever makes another thread call after this one has joined orders that call after
+  // this store.
   joined.count.store(joined.worlds.size(), std::memory_order_relaxed);
 }
 

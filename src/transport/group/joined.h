@@ -10,7 +10,7 @@ namespace shardway {
 
 void remember_joined(const std::shared_ptr<Transport>& world);
 
-// Those that somebody still holds. Looks at one number where none was ever joined.
+// Returns the worlds that somebody still holds. Reads only one number if none was ever joined.
 std::vector<std::shared_ptr<Transport>> joined_worlds();
 
 }  // namespace shardway

@@ -39,18 +39,20 @@ WantedTransport wanted_transport() {
   return word == "shm" ? WantedTransport::shm : WantedTransport::c10d;
 }
 
-// What is known of a process group: not decided yet, an engine, or none; and the queue of its messages.
+// What this process knows of a process group: whether it was decided how its ranks communicate, the transport
+// if they share memory, and the queue and ledger of its messages.
 struct Host {
   std::mutex mutex;
   bool is_decided = false;
-  bool has_failed = false;         // while it was decided: who has been told what is not known
-  std::shared_ptr<Transport> shm;  // without: c10d alone
+  bool has_failed = false;         // the decision failed: it is unknown what other ranks were told
+  std::shared_ptr<Transport> shm;  // null: c10d alone
   std::shared_ptr<CallQueue> queue = std::make_shared<CallQueue>();
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
   HomeProcess home;
 };
 
-// By process group. The weak pointers keep a group's address from being taken by another, not the group.
+// The hosts by process group. The weak pointers do not keep a group alive, but keep its address from being
+// reused.
 class Hosts {
  public:
   static Hosts& instance() {
@@ -62,7 +64,7 @@ class Hosts {
   }
 
   std::shared_ptr<Host> of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-    std::vector<Entry> gone;  // ends after the lock: what a group leaves has locks of its own
+    std::vector<Entry> gone;  // destroyed after the lock: what a group leaves takes locks of its own
     const std::lock_guard lock(mutex_);
     const auto found = hosts_.find(group.get());
     if (found != hosts_.end()) return found->second.host;
@@ -102,7 +104,7 @@ class Hosts {
   std::unordered_map<c10d::ProcessGroup*, Entry> hosts_;
 };
 
-// Null where the backend does not tell.
+// Null if the backend does not give its options.
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
   const auto backend = backend_of(group);
   try {
@@ -117,15 +119,15 @@ std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
   return options ? options->timeout : kBackendDefaultTimeout;
 }
 
-// Empty for the default group, and where the backend does not tell.
+// Empty for the default group, and if the backend does not give its options.
 std::vector<int64_t> global_ranks_of(c10d::ProcessGroup& group) {
   const auto options = options_of(group);
   if (!options) return {};
   return {options->global_ranks_in_group.begin(), options->global_ranks_in_group.end()};
 }
 
-// torch's backend for dry runs, which says that it exchanged and did not: what it gives back is nobody's
-// word.
+// Whether this is torch's backend for dry runs. It reports exchanges that it did not make, so its results
+// come from no rank.
 bool is_fake(c10d::ProcessGroup& group) {
   const auto backend = backend_of(group);
   return backend != nullptr && backend->getBackendName() == "fake";
@@ -139,8 +141,8 @@ Blocks repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
           .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), block.numel())};
 }
 
-// Of a backend that has one; the backend itself may be wrapped, as it is under
-// TORCH_DISTRIBUTED_DEBUG=DETAIL.
+// The engine of the group's backend; null if it has none. That is also so under
+// TORCH_DISTRIBUTED_DEBUG=DETAIL, where torch wraps the backend.
 std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
   auto* shares = dynamic_cast<SharesMemory*>(backend_of(group, c10::DeviceType::CPU).get());
   return shares != nullptr ? shares->shm_engine() : nullptr;
@@ -148,8 +150,8 @@ std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
 
 using Bytes = std::vector<std::byte>;
 
-// Every rank's block, by the group's own engine, whose waits nothing can interrupt: so it is a thread of its
-// own that waits, for as long as it takes.
+// Returns every rank's block, exchanged by the group's own engine. Its waits cannot be interrupted, so a
+// separate thread waits, for as long as it takes, and the caller's wait for that thread can be interrupted.
 Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine,
                       bool& has_failed) {
   std::packaged_task<Bytes()> task(
@@ -160,7 +162,7 @@ Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const 
   std::future<Bytes> result = task.get_future();
   try {
     std::thread(std::move(task)).detach();
-  } catch (const std::system_error&) {  // no thread is to be had
+  } catch (const std::system_error&) {  // no thread could be started
     return exchanged(*engine, mine);
   }
   while (result.wait_for(shm::kInterruptEvery) != std::future_status::ready) {
@@ -245,7 +247,7 @@ class ProcessGroupTransport : public Transport {
     return *c10d_;
   }
 
-  // Null where the ranks share no memory. The first call is collective.
+  // Returns null if the ranks share no memory. The first call is collective.
   Transport* shm() {
     if (Transport* found = found_shm()) return found;
     host_->home.check();
@@ -257,15 +259,15 @@ class ProcessGroupTransport : public Transport {
       host_->shm = decide();
       host_->is_decided = true;
     }
-    found_shm_.store(host_->shm.get(), std::memory_order_release);  // pairs with found_shm(): it is made
+    found_shm_.store(host_->shm.get(), std::memory_order_release);  // pairs with the load in found_shm()
     return host_->shm.get();
   }
 
-  // What shm() gave before, without a lock.
+  // What shm() returned before, read without a lock.
   Transport* found_shm() const { return found_shm_.load(std::memory_order_acquire); }
 
-  // Whether a call of such a tensor is the engine's own affair; of no tensor, whether the engine has none for
-  // the CPU.
+  // Whether the c10d engine runs a call of such a tensor. For an undefined `x`: whether the group has no
+  // engine for CPU tensors.
   bool is_for_engine(const at::Tensor& x) {
     if (!x.defined()) return c10d().refuses(c10::Device(c10::kCPU)).has_value();
     return !x.is_cpu() && !c10d().refuses(x.device());
@@ -289,7 +291,7 @@ class ProcessGroupTransport : public Transport {
 std::shared_ptr<Transport> ProcessGroupTransport::decide() {
   const WantedTransport wanted = wanted_transport();
   if (size_ == 1 || wanted == WantedTransport::c10d || is_fake(*group_)) return nullptr;
-  if (is_virtual(*group_)) {  // its own methods may be the point of it
+  if (is_virtual(*group_)) {  // such a group may exist for its own methods
     TORCH_CHECK_VALUE(wanted != WantedTransport::shm, "SHARDWAY_TRANSPORT=shm, but the process group (",
                       group_->getBackendName(), ") has no engine of torch's");
     return nullptr;
@@ -304,7 +306,7 @@ std::shared_ptr<Transport> ProcessGroupTransport::decide() {
     try {
       joined = shm::SharedGroup::join(
           {.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
-    } catch (const c10::Error&) {  // the exchange's own: its engine tells the others
+    } catch (const c10::Error&) {  // thrown by the exchange: its engine tells the others
       throw;
     } catch (...) {
       host_->has_failed = true;

@@ -1,4 +1,4 @@
-// The transport of a process group: shared memory where its ranks turn out to be on one host.
+// The transport of a process group: shared memory if its ranks turn out to be on one host.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace shardway {
 
 class ShmEngine;
 
-// A c10d backend whose ranks share memory already: shardway's own calls use the same.
+// A c10d backend whose ranks share memory already: shardway's own calls use the same engine.
 class SharesMemory {
  public:
   virtual ~SharesMemory() = default;
@@ -22,12 +22,12 @@ class SharesMemory {
   virtual std::shared_ptr<ShmEngine> shm_engine() = 0;
 };
 
-// Whether the ranks share a host is found out at the first call, which is collective, and remembered for as
-// long as the process group lives. SHARDWAY_TRANSPORT=shm or c10d, the same on every rank, decides instead.
+// The first call, which is collective, finds out whether the ranks share a host. The answer is kept as long
+// as the process group lives. SHARDWAY_TRANSPORT=shm or c10d, the same on every rank, decides instead.
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group);
 
-// In a child of fork, of a process group of its parent's: every call of it throws there, whether or not the
-// parent made one.
+// Called in a child of fork, for a process group of its parent: from then on every call on the group throws
+// in the child, whether or not the parent ever made one.
 [[gnu::visibility("default")]] void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 
 }  // namespace shardway

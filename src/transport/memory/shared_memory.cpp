@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLeastSharedBytes = 64 << 10;
 
-// Blocks are known by their address, as allocators of raw memory need it.
+// Finds the block by its address, as allocators of raw memory require.
 void free_shared(void* data) {
   if (data == nullptr) return;
   c10::profiledCPUMemoryReporter().Delete(data);
@@ -46,7 +46,7 @@ class ArenaAllocator : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 };
 
-// Large blocks from the arena, small ones as before.
+// Takes large blocks from the arena and small ones from the allocator that was there before.
 class SharedCpuAllocator : public c10::Allocator {
  public:
   explicit SharedCpuAllocator(c10::Allocator* plain) : plain_(plain) {}
@@ -82,8 +82,8 @@ class SharedCpuAllocator : public c10::Allocator {
   c10::Allocator* plain_;
 };
 
-std::atomic<bool> is_installed{
-    false};  // relaxed: whoever has a tensor of the allocator has that from its maker
+// Relaxed: what passes a tensor of the allocator from its maker to another thread also orders this flag.
+std::atomic<bool> is_installed{false};
 
 std::atomic<void (*)()> called_before_trim = nullptr;
 
@@ -111,7 +111,7 @@ void use_shared_allocator() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (is_installed.load(std::memory_order_relaxed)) return;
-  shm::Arena::of_process();  // where there can be none, it is said here and not by some tensor
+  shm::Arena::of_process();  // if no arena can be made, throws here and not at some later tensor
   SharedCpuAllocator::installed() = new SharedCpuAllocator(c10::GetCPUAllocator());
   c10::SetCPUAllocator(SharedCpuAllocator::installed(), /*priority=*/255);
   is_installed.store(true, std::memory_order_relaxed);

@@ -5,13 +5,13 @@
 
 namespace shardway {
 
-// Whether CPU tensors are shared already, without more ado.
+// Whether use_shared_allocator has made all large CPU tensors shared.
 bool uses_shared_allocator();
 
-// Of the arena, if this process has made one.
+// Statistics of this process's arena; zeros if it has not made one.
 shm::ArenaStats shared_memory_stats();
 
-// Gives back what nothing uses; first calls what was to be called then.
+// Gives unused shared memory back to the system. First calls the function that before_trim has set.
 void trim_shared_memory();
 void before_trim(void (*function)());
 

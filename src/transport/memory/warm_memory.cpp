@@ -26,7 +26,7 @@ namespace {
 constexpr size_t kLeastBytes = 64 << 10;
 constexpr size_t kHugePage = 2 << 20;
 
-// Sizes that differ a little from step to step share a block: eight classes to a power of two.
+// Sizes that differ a little from step to step share a block: there are eight size classes per power of two.
 size_t class_of(size_t bytes) {
   const size_t granule = std::max(std::bit_floor(bytes) / 8, size_t{4096});
   return (bytes + granule - 1) / granule * granule;
@@ -111,7 +111,7 @@ class BlockCache {
     void* data = nullptr;
     const bool is_large = bytes >= kHugePage;
     if (posix_memalign(&data, is_large ? kHugePage : 4096, bytes) != 0) return nullptr;
-    if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint: where it fails, pages are small
+    if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint: if it fails, pages are small
     return data;
   }
 
@@ -127,7 +127,7 @@ class BlockCache {
   shm::ForkMutex mutex_;
   const size_t limit_ = limit_from_environment();
   std::list<WarmBlock> kept_;                                                       // oldest first
-  std::unordered_map<size_t, std::deque<std::list<WarmBlock>::iterator>> by_size_;  // those of one size, too
+  std::unordered_map<size_t, std::deque<std::list<WarmBlock>::iterator>> by_size_;  // by size, oldest first
   size_t kept_bytes_ = 0;
   size_t in_use_ = 0;
   int64_t reused_ = 0;
@@ -163,7 +163,7 @@ at::Tensor warm_empty(at::IntArrayRef sizes, const at::TensorOptions& options) {
   if (!options.device().is_cpu()) return at::empty(sizes, options);
   const auto bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(options.dtype().itemsize());
   const auto dtype = c10::typeMetaToScalarType(options.dtype());
-  // The arena of the shared allocator keeps what it has touched.
+  // The shared allocator's arena itself keeps memory that was touched.
   if (bytes < static_cast<int64_t>(kLeastBytes) || uses_shared_allocator())
     return at::detail::empty_cpu(sizes, dtype);
   return at::detail::empty_generic(sizes, &WarmAllocator::instance(),

@@ -5,7 +5,8 @@
 
 namespace shardway {
 
-// As at::empty; plain memory when it is small or not on the CPU. It can be resized and shared like any other.
+// Like at::empty; plain memory if the tensor is small or not on the CPU. It can be resized and shared like
+// any other.
 at::Tensor warm_empty(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 }  // namespace shardway

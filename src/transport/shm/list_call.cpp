@@ -16,7 +16,7 @@ namespace {
 
 using BytesByRank = std::vector<int64_t>;  // by rank
 
-// Of a box in a run, so that the elements of any dtype are where loops may read them.
+// Alignment of a box in a run, so that loops may read elements of any dtype there.
 constexpr int64_t kAlignment = 16;
 
 int64_t bytes_of_move(const Move& move, const at::Tensor& t) {
@@ -32,7 +32,7 @@ void add_bytes(const Moves& moves, const RouteCall& call, BytesByRank& bytes) {
 
 int64_t total(const BytesByRank& bytes) { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
 
-// Where each rank's run of bytes goes on, of runs that lie one behind the other.
+// Where each rank's run of bytes begins, if the runs lie one after another.
 BytesByRank beginnings(const BytesByRank& bytes) {
   BytesByRank begin(bytes.size());
   std::exclusive_scan(bytes.begin(), bytes.end(), begin.begin(), int64_t{0});
@@ -58,7 +58,7 @@ void pack_push(const RouteCall& call, const Move& push, const at::Tensor& runs, 
   shm::pack_box(to, from, strides, push.mine.extent, static_cast<int64_t>(call.x.itemsize()));
 }
 
-// By call, then in the route's order: the receiver finds the boxes of a run in that order too.
+// Packs by call, then in the route's order. The receiver finds the boxes of a run in the same order.
 void pack(const std::vector<RouteCall>& calls, const BytesByRank& bytes, const at::Tensor& runs) {
   BytesByRank at = beginnings(bytes);
   for (const RouteCall& call : calls) {
@@ -71,7 +71,7 @@ void pack(const std::vector<RouteCall>& calls, const BytesByRank& bytes, const a
   }
 }
 
-using Places = std::vector<int64_t>;  // by pull, in the runs; not read for this rank's own
+using Places = std::vector<int64_t>;  // by pull: the offset in the runs; not read for this rank's own pulls
 
 void land_on_device(const RouteCall& call, const at::Tensor& runs, const Places& places) {
   Arrivals arrivals(*call.route, call.x, call.out, {});

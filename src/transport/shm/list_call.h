@@ -13,12 +13,12 @@
 
 namespace shardway {
 
-// The routes of a list as they are moved: large ones as they are, and what the small ones send to a rank as
-// one run of bytes. Packing costs two copies, against a message or a record each. The small ones lie on one
-// device; each tensor has its own dtype.
+// The routes of a list as they are moved. Large routes move as they are; what the small routes send to a rank
+// becomes one run of bytes. Packing costs two copies, but saves a message or a record per route. The tensors
+// of the small routes are on one device; each has its own dtype.
 class ListCall {
  public:
-  // Packs what goes out. The calls live as long as this.
+  // Packs what goes out. The routes must outlive this object.
   ListCall(const std::vector<RouteCall>& calls, const Transport& transport);
   ListCall(const ListCall&) = delete;
   ListCall& operator=(const ListCall&) = delete;
@@ -35,10 +35,10 @@ class ListCall {
   at::Tensor sent_;
   at::Tensor received_;
   Route exchange_;
-  std::optional<StartingStream> stream_;  // of packed tensors on a device
+  std::optional<StartingStream> stream_;  // if the packed tensors are on a device
 };
 
-// Starts each of its routes by itself.
+// Starts each route of the list on its own.
 std::unique_ptr<Transfer> start_each(std::unique_ptr<const ListCall> list, Transport& transport,
                                      const Subject& subject);
 

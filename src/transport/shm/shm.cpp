@@ -49,7 +49,7 @@ class ShmTransport : public Transport {
     return engine_->all_gather_block(mine, row_bytes, subject);
   }
 
-  // The moves are made at once: the caller has nothing else to do, or is the engine's thread.
+  // Makes the moves before it returns: the caller has nothing else to do, or is the engine's thread.
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
     if (is_all_known(known)) {

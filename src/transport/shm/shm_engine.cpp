@@ -15,10 +15,10 @@
 namespace shardway {
 namespace {
 
-// Two copies more than a pull, against one meeting less.
+// A payload in a block costs two more copies than a pull, but saves a meeting.
 constexpr int64_t kSlotBytes = 16 << 10;
 
-// Of the rows of blocks that are kept: as long as those of the collectives.
+// Longest row of blocks that is kept for the next call: enough for the rows of the collectives.
 constexpr int64_t kMostKeptRow = 2 * kSlotBytes;
 
 bool is_any_known(const KnownInputs& known) {
@@ -36,7 +36,7 @@ void run_all_reduce(shm::SharedGroup& group, const RouteCall& moves, const Subje
   if (group.run(all_reduce, subject, talk) && !landed.is_same(moves.out)) moves.out.copy_(landed);
 }
 
-// The blocks live as long as it.
+// `block` and `blocks` must outlive the talk.
 shm::Talk talk_of(const at::Tensor& block, Blocks& blocks) {
   return {.note = {static_cast<const std::byte*>(block.const_data_ptr()), static_cast<size_t>(block.numel())},
           .rows = static_cast<std::byte*>(blocks.rows.mutable_data_ptr()),
@@ -50,7 +50,7 @@ ShmEngine::ShmEngine(std::shared_ptr<shm::SharedGroup> group) : group_(std::move
 
 int64_t ShmEngine::slot_bytes() { return kSlotBytes; }
 
-// The last ones again, where nobody reads them any more.
+// Reuses the last rows if nobody reads them any more.
 at::Tensor ShmEngine::fresh_rows(int64_t row_bytes) {
   const std::array<int64_t, 2> shape = {group_->size(), row_bytes};
   if (row_bytes > kMostKeptRow) return warm_empty(shape, at::kByte);
@@ -120,7 +120,7 @@ void ShmEngine::run_all(const std::vector<RouteCall>& calls, const Subject& subj
       made.clear();
     };
     for (const RouteCall& call : calls) {
-      if (call.route->pattern == Pattern::all_reduce) {  // by a way of its own
+      if (call.route->pattern == Pattern::all_reduce) {  // has a call of its own
         run_all_reduce(group, call, subject);
         continue;
       }

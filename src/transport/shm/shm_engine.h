@@ -15,8 +15,8 @@
 
 namespace shardway {
 
-// Calls run in the order in which they are made: on the caller's thread, or behind the posted ones on the
-// engine's. What goes wrong is a c10 error.
+// Calls run in the order in which they are made: on the caller's thread or, after posted calls, on the
+// engine's. Errors are thrown as c10 errors.
 class ShmEngine {
  public:
   explicit ShmEngine(std::shared_ptr<shm::SharedGroup> group);
@@ -32,7 +32,7 @@ class ShmEngine {
   // Several routes at once.
   void run_all(const std::vector<RouteCall>& calls, const Subject& subject);
 
-  // Of a route whose inputs are all here: local.
+  // Local: runs a route whose inputs are all here.
   static void run_alone(const Route& route, const at::Tensor& x, const at::Tensor& out,
                         const KnownInputs& known);
 
@@ -40,7 +40,7 @@ class ShmEngine {
 
   bool is_own_thread() const { return queue_.is_own_thread(); }
 
-  // Runs a call of the group's own in its turn.
+  // Runs a call on the shared group itself in its turn.
   void in_turn(const std::function<void(shm::SharedGroup&)>& call);
 
   shm::SharedGroup& group() const { return *group_; }
@@ -50,10 +50,10 @@ class ShmEngine {
   at::Tensor fresh_rows(int64_t row_bytes);
 
   std::shared_ptr<shm::SharedGroup> group_;
-  std::recursive_mutex mutex_;  // one thread at a time, also where callers have several
+  std::recursive_mutex mutex_;  // one thread at a time, even if callers use several
   CallQueue queue_;
   std::mutex rows_mutex_;
-  at::Tensor rows_;  // of the last blocks, for the next ones
+  at::Tensor rows_;  // those of the last blocks, kept for the next
 };
 
 }  // namespace shardway

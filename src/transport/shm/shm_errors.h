@@ -1,4 +1,4 @@
-// What src/shm throws, as what torch knows.
+// Translates what src/shm throws into torch's errors.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -13,7 +13,7 @@
 
 namespace shardway {
 
-// Runs `body` on this rank of a group. The op, where it is given, begins every error.
+// Runs `body` on this rank of a group. If `op` is given, every error begins with it, except a disagreement.
 template <class Body>
 void translated(int64_t rank, Body&& body, std::string_view op = {}) {
   const char* colon = op.empty() ? "" : ": ";
@@ -35,10 +35,10 @@ void translated(int64_t rank, Body&& body, std::string_view op = {}) {
 }
 
 // Why the ranks refuse a call once they have heard one another. Every rank finds the same c10::ValueError, so
-// none of them goes on; it is kept until the call is over and thrown then.
+// none of them goes on. The error is kept and thrown when the call is over.
 class KeptRefusal {
  public:
-  // Whether the call goes on, as `decide` says.
+  // Returns whether the call goes on: what `decide` returns, or false if it throws a c10::ValueError.
   template <class Decide>
   bool passes(Decide&& decide) {
     try {

@@ -65,7 +65,7 @@ shm::Input input_of(const at::Tensor& t) {
           .strides = byte_strides(t)};
 }
 
-// The collectives that only copy say so; other routes have to be looked at.
+// The pattern of some collectives tells that they only copy; for other routes the landings decide.
 bool only_copies(const Route& route) {
   return route.divisor == 1 && (route.pattern == Pattern::all_gather || route.pattern == Pattern::all_to_all);
 }
@@ -139,10 +139,10 @@ void ShmPart::complete(const Route& route, const at::Tensor& x, const at::Tensor
     if (rank == route.rank) here_[r] = part_.input;
   }
   add_pulls(route);
-  if (!is_known(known, route.rank)) add_pushes(route.pushes);  // else its input is on every rank already
+  if (!is_known(known, route.rank)) add_pushes(route.pushes);  // else every rank has its input already
   if (only_copies(route)) return;
   add_landings(route, x.scalar_type());
-  // A rank without rows has no landing, but takes its share like the others.
+  // A rank without rows has no landing, but takes its share of the work like the others.
   if (route.pattern != Pattern::reduce_scatter || route.size == 1) return;
   part_.is_reduce_scatter = true;
   part_.combine = combination(route, x.scalar_type());

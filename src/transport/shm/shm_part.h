@@ -20,15 +20,15 @@ shm::Element element_of(at::ScalarType dtype);
 // How the addends of a route are combined. Throws as element_of does.
 shm::Combine combination(const Route& route, at::ScalarType dtype);
 
-// A rank's part, and the memory that its pulls point to. Neither copied nor moved.
+// A rank's part, and the memory that its pulls point to. It is neither copied nor moved.
 class ShmPart {
  public:
-  // What others take of `x`, which may be undefined, and nothing else until it is completed.
+  // Holds only what others take from `x`, until complete() adds the rest. `x` may be undefined.
   ShmPart(const at::Tensor& x, const Moves& pushes);
-  // The tensors, those of `known` too, live as long as this.
+  // The tensors, including those of `known`, must outlive this object.
   ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
-  // What comes from others has arrived, a contiguous box per pull; the entries of this rank's own are not
-  // read.
+  // For a route whose data has arrived: `arrived` has a contiguous box per pull. The entries of this rank's
+  // own pulls are not read.
   ShmPart(const Route& route, const at::Tensor& x, const at::Tensor& out,
           std::span<const std::byte* const> arrived);
   ShmPart(const ShmPart&) = delete;
@@ -39,7 +39,7 @@ class ShmPart {
   // See shm::Part.
   void list_offsets() { part_.lists_offsets = true; }
 
-  // As the constructor.
+  // As the constructor with these parameters.
   void complete(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
 
  private:
@@ -49,7 +49,7 @@ class ShmPart {
   void add_landings(const Route& route, at::ScalarType dtype);
 
   shm::Part part_;
-  std::vector<shm::Input> here_;  // by rank, without data where the rank's input is not here; or by pull
+  std::vector<shm::Input> here_;  // by rank, with null data if its input is not here; or by pull
 };
 
 }  // namespace shardway
