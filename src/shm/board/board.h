@@ -1,9 +1,9 @@
-// What a rank shows to the others of a group. Its board lies in its own arena: it alone writes it, all read
-// it. A board has a section in the group's memory, with payloads and slots (group_memory.h). Any rank can
-// write there. A section's bytes have one writer at a time, and that is not always the board's rank: readers
-// hand lines back (lines.h), and two ranks may fill each other's slots (swap.h, two_rank_all_reduce.h) and
-// payloads (group_state.h). docs/architecture.md says for each kind of byte who writes it, until when, and
-// which store hands it over.
+// What a rank shows to the others of a group. Its board lies in its own arena: that rank alone writes it, and
+// all read it. A board has a section in the group's memory, with payloads and slots (group_memory.h). Any
+// rank can write there. A section's bytes have one writer at a time, and that is not always the board's rank:
+// readers hand lines back (lines.h), and two ranks may fill each other's slots (swap.h,
+// two_rank_all_reduce.h) and payloads (group_state.h). docs/architecture.md says for each kind of byte who
+// writes it, until when, and which store hands it over.
 #pragma once
 
 #include <array>
@@ -29,30 +29,30 @@ struct Ended {
   int64_t rank = 0;
 };
 
-// Counts between this rank and one peer. Here and in BoardHead, unless said otherwise: the owner stores with
-// release what it has written or read, peers load with acquire before they read or write it; the owner's own
-// loads are relaxed, and one thread at a time stores.
+// Counts between this rank and one peer. Unless said otherwise, here and in BoardHead: the owner stores a
+// count with release, after it has written or read what the count stands for. Peers load it with acquire
+// before they read or write that. The owner's own loads are relaxed, and one thread at a time stores.
 struct alignas(64) PairLine {
   std::atomic<uint64_t> put;           // slots filled for the peer; its `taken` follows
   std::atomic<uint64_t> taken;         // slots emptied of the ring that the peer fills for this rank
   std::atomic<uint64_t> taken_of_all;  // slots emptied of the ring that the peer fills for everybody
-  std::atomic<uint64_t> sent;          // messages to the peer, of any thread; its `received` follows
-  std::atomic<uint64_t> received;      // messages of the peer that this rank has read
-  std::atomic<int64_t> first_message;  // to the peer: where in the arena it lies, once there is one
+  std::atomic<uint64_t> sent;          // messages sent to the peer, by any thread; its `received` follows
+  std::atomic<uint64_t> received;      // messages from the peer that this rank has read
+  std::atomic<int64_t> first_message;  // where in the arena the first message to the peer lies, if any
 };
 
-// Lines are apart by who reads them and when: what nobody else looks at in a usual call stays in this rank's
-// cache, and so does what it only reads.
+// Fields lie on separate lines according to who reads them and when. What nobody else looks at in a usual
+// call stays in this rank's cache, and so does what this rank only reads of its peers.
 struct BoardHead {
   alignas(64) std::atomic<uint32_t> ended;  // an Ended; 0 while the rank takes part
   std::atomic<uint32_t> asleep;             // threads of this rank that sleep on somebody's bell: see ring()
-  alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board: what sleepers sleep on
-  alignas(64) std::atomic<uint64_t> finished;     // the last collective after which it reads no peer's tensor
-  alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; `taken_of_all` follow
-  alignas(64) std::atomic<int32_t> core{-1};  // that it ran on when it last entered a call; relaxed: a hint
+  alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board; sleepers sleep on it
+  alignas(64) std::atomic<uint64_t> finished;     // the last collective whose tensors it has finished reading
+  alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; peers' `taken_of_all` follow
+  alignas(64) std::atomic<int32_t> core{-1};      // where it ran when it last entered a call; relaxed: a hint
 };
 
-// How a rank's input is to be read in this collective.
+// How a rank's input is read in this collective.
 enum class Path : uint8_t {
   none,    // nothing moves out of it
   packed,  // beside the header, row-major
@@ -61,12 +61,13 @@ enum class Path : uint8_t {
 };
 
 struct Listed {
-  int64_t offset_bytes;  // of the box's first element from the input's
+  int64_t offset_bytes;  // from the input's first element to the box's
   int64_t volume;        // in elements
 };
 
-// What a rank says before a collective: one line, and behind it the lists that its numbers count. A usual
-// header is two lines long: each more costs a reader the time to fetch it from the writer's cache.
+// What a rank says before a collective: one line, followed by the lists, whose lengths its fields give. A
+// usual header is two lines long: each further line costs a reader the time to fetch it from the writer's
+// cache.
 struct alignas(64) Header {
   uint64_t number;
   uint64_t mark;  // what the call is about (subject.h)
@@ -75,15 +76,15 @@ struct alignas(64) Header {
   uint8_t for_all;  // one box goes to every peer, through the ring for everybody
   uint8_t is_listed;
   uint32_t element_bytes;
-  int64_t base;  // of the input: an offset in the arena, or nothing; of a packed one, where its first byte
-                 // would lie among the payloads if that were sent
+  int64_t base;  // where the input begins: an offset in the arena; if it is packed, where its first byte
+                 // would lie among the payloads if that byte were sent; otherwise unused
   int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
   int64_t note_bytes;
   int64_t note_base;  // among the payloads
 };
 
-// A call of several tensors has a part for each. Its header has this in place of the number of dims, and a
-// record per part beside it, as a packed input would be.
+// A call of several tensors has a part for each. Its header has this value in place of the number of dims. A
+// record per part lies beside the header, where a packed input would be.
 inline constexpr uint8_t kListOfParts = 0xff;
 inline constexpr int64_t kMostParts = 128;
 
@@ -92,9 +93,9 @@ struct Axis {
   int64_t stride_bytes;
 };
 
-// How the input of one part of a list is to be read: in the arena or through the rings, if at all.
+// How the input of one part of a list is read: in the arena or through the rings, if at all.
 struct PartRecord {
-  int64_t base;        // an offset in the arena, or nothing
+  int64_t base;        // an offset in the arena, else 0
   int64_t span_bytes;  // as in Header
   uint32_t element_bytes;
   Path path;
@@ -104,8 +105,8 @@ struct PartRecord {
 };
 static_assert(kMostParts * int64_t{sizeof(PartRecord)} <= kInlineBytes);
 
-// The lists, and how long they are: shape, strides in bytes, the first push to each rank (and past the last),
-// the pushes.
+// The lists behind a header, one after another: shape, strides in bytes, the index of the first push to each
+// rank (and one past the last push), the pushes.
 class Lists {
  public:
   Lists(std::byte* data, int64_t dims, int64_t ranks) : data_(data), dims_(dims), ranks_(ranks) {}
@@ -125,9 +126,9 @@ class Lists {
   int64_t ranks_;
 };
 
-// Where things lie in a board of a group of this many ranks. Two pages take turns: a rank that fills one for
-// collective k has seen every peer enter k-1, so nobody reads what it held for k-2: the number that a peer
-// stores with release comes after all that it read in the call before.
+// Where things lie in a board of a group of this many ranks. Two pages take turns. A rank that fills one for
+// collective k has seen every peer enter k-1, so nobody still reads what the page held for k-2: a peer stores
+// its number with release after all that it read in the call before.
 class BoardPlan {
  public:
   explicit BoardPlan(int64_t ranks)
@@ -141,14 +142,14 @@ class BoardPlan {
   int64_t lists(uint64_t number) const { return page(number) + int64_t{sizeof(Header)}; }
   int64_t bytes() const { return pair(ranks_) + 2 * page_bytes(); }
 
-  // Of a rank's section: payloads, then rings.
+  // A rank's section: payloads, then rings.
   int64_t payload_bytes() const { return shm::payload_bytes(ranks_); }
   int64_t slots() const { return slots_; }
   int64_t slot(int64_t ring, uint64_t number) const {
     return payload_bytes() + (ring * slots_ + static_cast<int64_t>(number) % slots_) * slot_bytes_;
   }
   int64_t section_bytes() const {
-    return round_up(payload_bytes() + ranks_ * slots_ * slot_bytes_, 4096);  // no two ranks' on one page
+    return round_up(payload_bytes() + ranks_ * slots_ * slot_bytes_, 4096);  // no two sections share a page
   }
 
  private:
@@ -194,8 +195,9 @@ class Board {
 };
 
 // Where the owner of a board puts what rides with the header of a collective, unless two ranks swap
-// (group_state.h): small payloads in two places by turns, which stay in the cache; others one behind the
-// other, and around. The payload before may still be read; the one before that is not.
+// (group_state.h). Small payloads alternate between two places, which stay in the cache. Larger ones lie one
+// after another, and begin at the front again when there is no room left. The previous payload may still be
+// read; the one before it is not.
 class Payloads {
  public:
   int64_t place(const Board& board, uint64_t number, int64_t bytes) {
@@ -212,7 +214,7 @@ class Payloads {
   int64_t next_ = kFirst;
 };
 
-// How an Ended looks in a word.
+// An Ended packed into a word, and unpacked again.
 inline uint32_t word_of(const Ended& ended) {
   return static_cast<uint32_t>(ended.how) | static_cast<uint32_t>(ended.rank) << 8;
 }

@@ -21,7 +21,7 @@ int64_t head_bytes(const BoardPlan& plan) {
 
 int64_t bytes_for(const BoardPlan& plan) { return head_bytes(plan) + plan.ranks() * plan.section_bytes(); }
 
-// What rank 0s of this process have made, by nonce.
+// The memories that rank 0s of this process have made, by nonce.
 struct Known {
   ForkMutex mutex;
   std::map<Nonce, std::weak_ptr<GroupMemory>> all;

@@ -11,20 +11,21 @@
 
 namespace shardway::shm {
 
-// Payloads and rings, a section per rank, in a file of the group's own: who takes part in the group can write
-// them, and nothing else of a peer's. In front, a word per rank says whether it is gone. Rank 0 makes it; it
-// goes when the last rank has let go of it.
+// Payloads and rings, a section per rank, in a file of the group's own. Members of the group can write the
+// sections, and nothing else that belongs to a peer. At the front, a word per rank says whether that rank is
+// gone. Rank 0 makes the memory; it is freed when the last rank lets go of it.
 class GroupMemory {
  public:
-  // Rank 0's, and the file to hand to the others. Throws std::system_error, and ArenaFull where the machine
-  // has too little memory.
+  // Makes rank 0's view, and the file to hand to the others. Throws std::system_error, and ArenaFull if the
+  // machine has too little memory.
   struct Made {
     std::shared_ptr<GroupMemory> memory;
     File file;
   };
   static Made create(const BoardPlan& plan);
 
-  // Another rank's view: where it lies if rank 0 is a thread of this process, else as map_of_peer does it.
+  // Another rank's view. find returns the memory that a rank 0 of this process made, or null. open maps the
+  // file of a rank 0 in another process: it throws as map_of_peer does, and also if the size is wrong.
   static std::shared_ptr<GroupMemory> find(const Nonce& nonce);
   static std::shared_ptr<GroupMemory> open(const File& file, const Nonce& expected, const BoardPlan& plan);
 
@@ -33,7 +34,8 @@ class GroupMemory {
   const Nonce& nonce() const { return mapping_.head().nonce; }
   std::byte* section(const BoardPlan& plan, int64_t rank) const;
 
-  // A rank that is gone looks at no peer's board any more: what lies there may be freed when all are.
+  // A rank that is gone does not look at peers' boards any more. A board may be freed when all ranks are
+  // gone.
   void say_gone(int64_t rank) const;
   bool is_gone(int64_t rank) const;
 

@@ -9,7 +9,7 @@ std::atomic<InterruptCheck> check_of_process{nullptr};
 
 }  // namespace
 
-// Relaxed: the function itself is all that is handed over.
+// Relaxed: only the pointer itself is handed over.
 void set_interrupt_check(InterruptCheck check) { check_of_process.store(check, std::memory_order_relaxed); }
 
 void check_interrupt() {

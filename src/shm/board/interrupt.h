@@ -1,17 +1,17 @@
-// How somebody who has the user's ear ends a wait: Python's Ctrl-C.
+// How the user's interrupt ends a wait, such as Ctrl-C in Python.
 #pragma once
 
 #include <chrono>
 
 namespace shardway::shm {
 
-// Throws what is to end the wait of the calling thread.
+// Throws an exception if the wait of the calling thread should end.
 using InterruptCheck = void (*)();
 
-// Set once, by what loads the library; without, nothing ends a wait but what it waits for.
+// Set once, by whatever loads the library. Without it, a user cannot interrupt a wait.
 [[gnu::visibility("default")]] void set_interrupt_check(InterruptCheck check);
 
-// How often a thread that waits for long calls it.
+// How often a thread calls it during a long wait.
 inline constexpr std::chrono::milliseconds kInterruptEvery{100};
 
 void check_interrupt();

@@ -16,7 +16,7 @@ struct Remains {
   std::shared_ptr<Arena> arena;
   std::shared_ptr<GroupMemory> memory;
   std::unique_ptr<Waiting> waiting;  // with the board
-  std::vector<std::byte*> messages;  // that may still be read
+  std::vector<std::byte*> messages;  // blocks that may still be read
 };
 
 // Says that this rank is gone, and frees what it left once every peer is gone too, or has died. Any thread

@@ -1,5 +1,5 @@
-// What a call is about: ranks whose calls are about different things find it out before one reads another's
-// memory.
+// What a call is about. Ranks whose calls are about different things find that out before one of them reads
+// another's memory.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Subject {
   std::function<std::string()> words = {};  // for the error, where the marks of two ranks differ
 };
 
-// The mark of one of several calls of a kind.
+// The mark of one call among several of a kind.
 constexpr uint64_t mark_of(uint64_t kind, uint64_t number) {
   return (kind ^ number) * 0x9e3779b97f4a7c15U + (number << 1 | 1);
 }

@@ -9,9 +9,9 @@
 
 namespace shardway::shm {
 
-// A slot that a rank has emptied it fills with the piece of its own that comes kSwapTurns later: its core has
-// the lines already, and nothing needs to be handed back. The numbers of pieces go on from call to call, in
-// which a rank may send more than it gets; both count the longer of the two.
+// A rank fills a slot that it has emptied with its own piece whose number is kSwapTurns higher: its core has
+// the lines already, and nothing needs to be handed back. Piece numbers continue from call to call. In a call
+// one rank may send more pieces than the other; both then count the larger number.
 //
 // Example, kSwapTurns 2, where A and B each have two slots in their sections:
 //   piece     0   1   2   3   4

@@ -43,8 +43,8 @@ void Waiting::ring() const {
   BoardHead& head = own().head();
   // Release: pairs with the acquire in fall_asleep(); the change comes before.
   head.bell.fetch_add(1, std::memory_order_release);
-  // Between the change and the look at the sleepers, as there is one between a sleeper's mark and its look
-  // at the bell and at the change (fall_asleep): one of the two sees the other.
+  // This fence stands between the change and the look at the sleepers. A sleeper has one between its mark and
+  // its look at the bell and at the change (fall_asleep). So at least one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (somebody_sleeps()) futex_wake_all(head.bell);
 }
@@ -71,8 +71,8 @@ Ended Waiting::ended(int64_t peer) const {
 }
 
 std::optional<Ended> Waiting::find_end(const WaitedFor& waited_for) const {
-  if (is_lost()) return ended(rank_);  // by another thread
-  // What others say comes first: a rank that was told of a death may have ended over it.
+  if (is_lost()) return ended(rank_);  // another thread of this rank ended it
+  // What others say comes first: a rank that was told of a death may have ended because of it.
   for (int64_t peer = 0; peer < size(); ++peer) {
     const Ended found = peer == rank_ ? Ended{} : ended(peer);
     if (found.how != End::none && found.how != End::left) return found;
@@ -84,7 +84,7 @@ std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const 
   std::optional<Ended> found;
   for (const int64_t needed : waited_for.peers) {
     pollfd process{.fd = peer(needed).process().get(), .events = POLLIN, .revents = 0};
-    // Others that have left may have done their part before; those that are waited for have not.
+    // Other ranks that have left may have done their part before; those that are waited for have not.
     const End how = poll(&process, 1, 0) > 0 ? End::died : ended(needed).how;
     if (how == End::died || how == End::left) {
       found = Ended{.how = how, .rank = needed};
@@ -115,7 +115,7 @@ PeerLost Waiting::told(const Ended& about) const {
   }
 }
 
-// What this rank has begun it will not finish: the others are told.
+// If the user interrupts, tells the others that this rank will not finish what it has begun.
 void Waiting::check_interrupt() {
   try {
     shm::check_interrupt();
@@ -148,7 +148,7 @@ Waiting::Patience::Patience(Waiting& waiting, WaitedFor waited_for, std::chrono:
 void Waiting::Patience::give_core_away() { sched_yield(); }
 
 std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
-  // Not in a short wait, to which another look would be dear.
+  // Not in a short wait, where one more check would cost too much.
   if (has_looked_ && now - last_check_ >= kInterruptEvery) {
     last_check_ = now;
     waiting_.check_interrupt();
@@ -162,7 +162,7 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
 
 uint32_t Waiting::Patience::fall_asleep() {
   waiting_.own().head().asleep.fetch_add(1, std::memory_order_relaxed);
-  // Pairs with the fence in ring(); the load, with its release.
+  // The fence pairs with the one in ring(), the load with the release there.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return waiting_.board(waited_for_.peers.front()).head().bell.load(std::memory_order_acquire);
 }
@@ -171,7 +171,7 @@ void Waiting::Patience::sleep(uint32_t bell) {
   futex_wait(waiting_.board(waited_for_.peers.front()).head().bell, bell, nap_);
 }
 
-// Relaxed: a peer that sees it late wakes nobody.
+// Relaxed: a peer that sees it late makes a wake-up call that wakes nobody.
 void Waiting::Patience::wake_up() { waiting_.own().head().asleep.fetch_sub(1, std::memory_order_relaxed); }
 
 }  // namespace shardway::shm

@@ -1,4 +1,4 @@
-// How a rank waits for its peers, and learns that it need not any more.
+// How a rank waits for its peers, and how it learns that it need not wait any more.
 #pragma once
 
 #include <sched.h>
@@ -30,7 +30,7 @@ struct WaitOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
-// Whom a rank waits for: the first is the one whose bell it sleeps on.
+// Whom a rank waits for. It sleeps on the bell of the first.
 struct WaitedFor {
   std::vector<int64_t> peers;
   bool any_will_do = false;  // it is enough that one of them is there
@@ -49,11 +49,12 @@ class Waiting {
   const Board& board(int64_t rank) const { return boards_[static_cast<size_t>(rank)]; }
   const Peer& peer(int64_t rank) const { return *peers_[static_cast<size_t>(rank)]; }
 
-  // After every change of the own board: whoever sleeps on it wakes.
+  // Wakes whoever sleeps on this rank's board. Must follow every change of the board.
   void ring() const;
 
-  // The same after a change that another will soon follow. A peer that falls asleep just now may miss it, and
-  // then sleeps until the next; but this rank need not wait until all that it has written is visible.
+  // The same after a change that another will soon follow. A peer that falls asleep at this moment may miss
+  // the change and sleep until the next one. In return, this rank need not wait until all that it has written
+  // is visible.
   void ring_in_passing() const {
     if (somebody_sleeps()) ring();
   }
@@ -66,8 +67,8 @@ class Waiting {
     if (shown.load(std::memory_order_relaxed) != core) shown.store(core, std::memory_order_relaxed);
   }
 
-  // Returns once `ready`, which the named peer brings about. Throws PeerLost when it cannot any more, or
-  // does not in time; then the group is ended.
+  // Returns once `ready` returns true, which the named peer brings about. Throws PeerLost if the peer cannot
+  // do so any more, or does not in time; then the group is ended.
   template <class Ready>
   void until(int64_t peer, Ready&& ready) {
     if (spun(ready)) return;
@@ -75,8 +76,8 @@ class Waiting {
     while (!ready()) patience.step(ready);
   }
 
-  // The same where each of several peers has to do something, in whatever order. `peers` is asked for those
-  // that have not done it yet, when it takes long.
+  // The same if each of several peers has to do something, in any order. In a long wait `peers` is called for
+  // those that have not done it yet.
   template <class Peers, class Ready>
   void until_any(Peers&& peers, Ready&& ready) {
     if (spun(ready)) return;
@@ -84,12 +85,12 @@ class Waiting {
     while (!ready()) patience.step(ready, [&] { return WaitedFor{.peers = peers()}; });
   }
 
-  // Returns whether it is `ready` within this time. Throws PeerLost as until does.
+  // Returns whether `ready` returns true within this time. Throws PeerLost as until does.
   template <class Ready>
   bool within(std::chrono::milliseconds time, const WaitedFor& waited_for, Ready&& ready) {
     if (spun(ready)) return true;
     const auto end = Clock::now() + time;
-    // It ends by this clock alone: on a busy machine a look may take longer than any other limit.
+    // Only this clock ends the wait: on a busy machine a look may take longer than any other limit.
     Patience patience(*this, waited_for, waited_for.peers.size() == 1 ? kNap : kShortNap, kNoLimit);
     while (!ready()) {
       if (Clock::now() > end) return false;
@@ -108,7 +109,7 @@ class Waiting {
     }
   }
 
-  // The same of this peer alone, or when this rank has ended the group.
+  // The same, but looks only at this peer, and at whether this rank has ended the group.
   void check_peer(int64_t peer) {
     if (is_lost()) throw lost();
     if (const Ended theirs = ended(peer); theirs.how != End::none) throw lose(theirs);
@@ -122,11 +123,12 @@ class Waiting {
     if (is_lost()) throw lost();
   }
 
-  // Tells every peer, and this rank's later calls, that the group is over; those throw what `told` gives.
+  // Tells every peer that the group is over. This rank's later calls throw `thrown`, or without it what
+  // `told` returns.
   void end(const Ended& ended) { end(ended, told(ended)); }
   void end(const Ended& ended, const PeerLost& thrown);
 
-  // Whether this peer said that it is over.
+  // Returns how the group ended according to this peer; End::none if the peer did not say that it is over.
   Ended ended(int64_t peer) const;
 
   bool spins() const { return options_.spins; }
@@ -137,13 +139,14 @@ class Waiting {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365 * 100);
 
-  // One wait past the first looks: yields, then sleeps, and asks now and then who is still there.
+  // A wait that goes on after the first looks: yields, then sleeps, and checks now and then who is still
+  // there.
   class Patience {
    public:
     Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
              std::chrono::milliseconds timeout);
 
-    // `still` gives those who are waited for by now.
+    // `still` returns whom the rank still waits for.
     template <class Ready, class Still>
     void step(Ready& ready, Still&& still) {
       for (int look = 0; look < 16; ++look) {
@@ -153,7 +156,7 @@ class Waiting {
       const auto now = Clock::now();
       if (now - last_look_ >= kLookEvery || !has_looked_) {
         if (look_around(now)) {
-          // What a peer did before its end is seen by now: one that has done its part is not missed.
+          // What a peer did before its end is visible by now, so a peer that has done its part is not missed.
           waited_for_ = still();
           if (ready()) return;
           if (const std::optional<Ended> ended = look_around(now)) throw waiting_.lose(*ended);
@@ -183,7 +186,7 @@ class Waiting {
     std::chrono::milliseconds timeout_;
     Clock::time_point start_;
     Clock::time_point last_look_;
-    Clock::time_point last_check_;  // of an interrupt
+    Clock::time_point last_check_;  // for an interrupt
     bool has_looked_ = false;
   };
 
@@ -197,7 +200,7 @@ class Waiting {
     return ready();
   }
 
-  // Whether a peer, when it was last heard of, ran on the core that this rank has now, where it cannot go on.
+  // Whether a peer's last known core is the one that this rank runs on now: there the peer cannot go on.
   bool is_beside_peer() const {
     const int core = sched_getcpu();
     for (int64_t peer = 0; peer < size(); ++peer) {
@@ -218,7 +221,8 @@ class Waiting {
   void check_interrupt();
   PeerLost lose(const Ended& ended);
   PeerLost lost() const;
-  // What this rank's calls throw then: of itself, and of a peer that blames it, in other words.
+  // What this rank's calls throw after such an end. The text differs if this rank ended the group itself, or
+  // if a peer blames it.
   PeerLost told(const Ended& about) const;
 
   int64_t rank_;
@@ -226,7 +230,7 @@ class Waiting {
   std::vector<std::shared_ptr<Peer>> peers_;
   WaitOptions options_;
   int spins_;
-  std::atomic<std::chrono::milliseconds> timeout_;  // relaxed: a number of its own
+  std::atomic<std::chrono::milliseconds> timeout_;  // relaxed: nothing else depends on it
   std::atomic<bool> is_lost_{false};                // stored after lost_, which does not change any more
   mutable std::mutex mutex_;
   std::optional<PeerLost> lost_;

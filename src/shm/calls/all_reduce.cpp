@@ -17,12 +17,14 @@ constexpr int64_t kLineBytes = 64;
 constexpr int64_t kInside = offsetof(Header, note_base) + sizeof(Header::note_base);
 static_assert(kInside + kInsideBytes <= kMaxListed * int64_t{sizeof(Listed)});
 
-// Small inputs begin in the header's own line and go on behind it: a line less to fetch, of a few.
+// Where a small input lies: it begins in the header's own line and continues behind it, so that a reader
+// fetches one line fewer.
 std::byte* inside(const Board& board, uint64_t number) {
   return reinterpret_cast<std::byte*>(&board.header(number)) + kInside;
 }
 
-// In place of an element's bytes, which are fewer: what the ranks combine, and how.
+// What the ranks combine, and how. In the header it stands in place of the bytes of an element, which are
+// always fewer.
 uint32_t mark_of(const Combine& how) {
   return uint32_t{1} << 16 | static_cast<uint32_t>(how.op) << 8 | static_cast<uint32_t>(how.element);
 }
@@ -40,7 +42,7 @@ Share share_at(int64_t bytes, int64_t rank, int64_t size) {
   return {.begin = begin, .bytes = end - begin};
 }
 
-// How large an input lies beside the header at most.
+// The largest input that lies beside the header.
 int64_t most_beside_header(const GroupState& state) {
   return state.tuning.shuttles ? std::min(kShuttleFromBytes, state.tuning.inline_bytes)
                                : state.tuning.inline_bytes;
@@ -106,7 +108,8 @@ AllReduceCall::AllReduceCall(GroupState& state, uint64_t number, const AllReduce
                        : piece_bytes(all_reduce.bytes, slot_bytes(waiting_.size()))),
       pieces_(all_reduce.bytes == 0 ? 0 : (all_reduce.bytes + piece_bytes_ - 1) / piece_bytes_) {}
 
-// A piece is put before it is combined, which may overwrite it; and one ahead, so that nobody waits for it.
+// A piece is put before it is combined, because combining may overwrite it. It is put one piece ahead, so
+// that nobody waits for it.
 void AllReduceCall::finish() {
   hear_everybody();
   if (path_ == Path::none) return combine_inside();
@@ -142,7 +145,7 @@ void AllReduceCall::publish(std::span<const std::byte> note) {
   } else if (path_ == Path::arena) {
     payload.base = state_.arena->offset_of(asked_.input);
   }
-  // The header comes last, at once: the peers wait at its line, and each look takes it away.
+  // The header is written last and at once: the peers poll its line, and each look takes the line away.
   Header& header = board.header(number_);
   header.path = path_;
   header.dims = 0;
@@ -171,7 +174,7 @@ void AllReduceCall::hear_everybody() {
   }
 }
 
-// Nobody waits for the readers of its page: they are done before it is written again.
+// No rank waits for the readers of its page: they are done before it is written again.
 void AllReduceCall::combine_inside() const {
   const int64_t count = asked_.bytes / bytes_of(asked_.how.element);
   if (count > 0) reduce(asked_.output, {inputs_.data(), inputs_.size()}, count, asked_.how);
@@ -218,7 +221,7 @@ void AllReduceCall::combine(int64_t piece) {
   give_back(piece);
 }
 
-// With a third rank, what one has read another may still read.
+// Among three ranks or more nothing is handed back: what one has read another may still be reading.
 void AllReduceCall::give_back(int64_t piece) {
   bool has_slots = false;
   for (size_t peer = 0; peer < paths_.size(); ++peer) {

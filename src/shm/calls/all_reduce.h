@@ -1,4 +1,4 @@
-// A reduction of memory that every rank has all of, to all of them.
+// A reduction of inputs of equal size, whose whole result every rank gets.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace shardway::shm {
 
-// The combination of all ranks' inputs, in rank order, at the output of each. The output may be the input,
-// and overlaps it in no other way. All ranks say the same number of bytes and the same combination.
+// The combination of all ranks' inputs, in rank order, written to the output of each rank. The output may be
+// the input itself; otherwise the two do not overlap. All ranks give the same number of bytes and the same
+// combination.
 struct AllReduce {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -21,27 +22,27 @@ struct AllReduce {
 
   bool is_in_place() const { return input == output; }
 
-  // A large result that is not in the cache already goes past it.
+  // A large result goes past the cache, unless its lines are in the cache already.
   bool streams() const { return !is_in_place() && bytes >= kStreamFromBytes; }
 };
 
-// Whether every rank combines everything, after one meeting. Else each combines a share and then collects the
-// others'. The same on every rank.
+// Whether one collective with one meeting is enough (AllReduceCall). Otherwise each rank combines a share and
+// then collects the others' shares. The answer is the same on every rank.
 bool is_for_everybody(const GroupState& state, const AllReduce& all_reduce);
 
-// The two collectives of shares: each rank's of the combination is put to its place in the output, and then
-// all that the others have.
+// The two collectives of an all-reduce in shares. In the first, each rank combines its share and puts it at
+// its place in the output. In the second, each rank collects the others' shares.
 ContiguousCall share_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 ContiguousCall collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 
-// One collective in which every rank combines everything, or of two ranks each every other piece
+// One collective in which every rank combines everything, or each of two ranks combines every other piece
 // (two_rank_all_reduce.h). Inputs travel in the page of the header, beside it, or through the ring for
 // everybody, a piece at a time; those in the arena are read where they lie.
 class AllReduceCall {
  public:
   AllReduceCall(GroupState& state, uint64_t number, const AllReduce& all_reduce);
 
-  // Puts the header up; then, after the meeting, the rest of it.
+  // publish puts up the header. finish does the rest, after the meeting.
   void publish(std::span<const std::byte> note = {});
   void finish();
 
@@ -63,7 +64,7 @@ class AllReduceCall {
   const AllReduce& asked_;
   int64_t piece_bytes_;
   int64_t pieces_;
-  Path path_ = Path::none;         // of this rank's input; in the page of the header: none, on all ranks
+  Path path_ = Path::none;         // this rank's; none, on all ranks, if inputs lie in the headers' pages
   Few<Path> paths_;                // by rank
   Few<const std::byte*> inputs_;   // by rank; null: it comes through a ring
   Few<const std::byte*> addends_;  // by rank, of the piece at hand

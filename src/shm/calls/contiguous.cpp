@@ -63,7 +63,7 @@ Path ContiguousExecution::publish(std::span<const std::byte> note) {
   path_ = path_for(state_, asked_);
   Payload payload = path_ == Path::packed ? pack(note) : place_payload(state_, number_, 0, note);
   if (path_ == Path::arena) payload.base = state_.arena->offset_of(asked_.input);
-  // The header comes last, at once: the peers wait at its line, and each look takes it away.
+  // The header is written last and at once: the peers poll its line, and each look takes the line away.
   Header& header = board.header(number_);
   header.path = path_;
   header.dims = 1;
@@ -87,7 +87,7 @@ Path ContiguousExecution::publish(std::span<const std::byte> note) {
   return path_;
 }
 
-// Copies what others take, from the first byte of it to the last. The base is where the input's first byte
+// Copies the bytes that others take, from the first to the last. The base is where the input's first byte
 // would be.
 Payload ContiguousExecution::pack(std::span<const std::byte> note) {
   int64_t begin = asked_.input_bytes;
@@ -105,8 +105,8 @@ Payload ContiguousExecution::pack(std::span<const std::byte> note) {
   return payload;
 }
 
-// False where a peer's input cannot be read in place, or is not what it should be: the part's execution
-// tells.
+// Returns false if a peer's input cannot be read in place or is not as expected: the execution of the part
+// then reads it in another way, or throws.
 bool ContiguousExecution::find_sources() {
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     const ContiguousCall::Take& take = asked_.takes[static_cast<size_t>(peer)];
@@ -117,7 +117,7 @@ bool ContiguousExecution::find_sources() {
     const Sight sight = sight_of(state_, number_, peer);
     const Header header = copied(sight.board.header(number_));
     Run run{.from = take.from, .bytes = take.bytes, .element_bytes = asked_.element_bytes};
-    // The ranks of a reduction have inputs alike: who sees one that is not must not write.
+    // The ranks of a reduction have inputs of the same size. A rank that sees another size must not write.
     if (asked_.combine) run.input_bytes = asked_.input_bytes;
     const std::byte* source = take.bytes > 0 ? find_run(sight, header, run) : nullptr;
     if (source == nullptr && take.bytes > 0) return false;
@@ -138,7 +138,7 @@ bool ContiguousExecution::finish() {
   return true;
 }
 
-// One's own first: a peer that reads it takes the lines away.
+// This rank's own bytes come first: a peer that reads them takes the lines away.
 void ContiguousExecution::copy() const {
   const auto size = sources_.size();
   for (size_t step = 0; step < size; ++step) {

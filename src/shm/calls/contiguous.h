@@ -1,5 +1,6 @@
-// Collectives of memory without gaps: one box from every rank to every rank, counted in bytes. What is small,
-// or lies where peers can read it, is done here with no list to build; everything else is a Part.
+// Collectives of memory without gaps: one box from every rank to every rank, counted in bytes. Inputs that
+// are small, or that lie where peers can read them, are handled here without building any lists of boxes.
+// Everything else becomes a Part.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +32,14 @@ struct ContiguousCall {
   std::byte* output = nullptr;
   Few<Send> sends = {};                           // by rank
   Few<Take> takes = {};                           // by rank
-  std::optional<Combine> combine = std::nullopt;  // with: all takes are one box, and combined in rank order
+  std::optional<Combine> combine = std::nullopt;  // if set: all takes land on one box, combined in rank order
 };
 
-// The same as boxes, which point into the call's memory. `own` keeps what the part points to itself.
+// The same call as boxes, which point into the call's memory. Fills `own`, which must outlive the part: the
+// part points to it.
 Part part_of(const ContiguousCall& call, int64_t rank, Input& own);
 
-// Whether this rank's input needs neither rings nor another process's address.
+// Whether this rank's input needs no ring: peers read it beside the header or in the arena, or not at all.
 bool is_direct(const GroupState& state, const ContiguousCall& call);
 
 // One collective of a rank whose input is direct.
@@ -45,11 +47,11 @@ class ContiguousExecution {
  public:
   ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call);
 
-  // Puts the header up: the one that the part would have.
+  // Puts up a header like the one of the part. Returns its path.
   Path publish(std::span<const std::byte> note = {});
 
-  // After the meeting. False when some peer's input has to be read in another way, or what it says does not
-  // fit: then nothing was done, and the part has to be executed.
+  // Must follow the meeting. Returns false if some peer's input has to be read in another way, or if what the
+  // peer says does not fit. Then nothing was done, and the part has to be executed.
   bool finish();
 
  private:
@@ -65,7 +67,7 @@ class ContiguousExecution {
   const ContiguousCall& asked_;
   Path path_ = Path::none;
   bool reads_in_place_ = false;
-  Few<const std::byte*> sources_;  // by rank; null for nothing
+  Few<const std::byte*> sources_;  // by rank; null if nothing is taken
 };
 
 }  // namespace shardway::shm

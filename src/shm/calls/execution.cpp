@@ -17,7 +17,8 @@ Source source_here(const Pull& pull) {
   return {.data = input.data + offset_bytes(pull.from, input.strides), .strides = input.strides};
 }
 
-// Those of the pulls whose source is known; one's own first, for a peer that reads it takes the lines away.
+// Copies the pulls whose source is known. This rank's own come first: a peer that reads the same bytes takes
+// the lines away.
 void copy_pulls(const Part& part, const Source* sources, int64_t rank) {
   size_t own = 0;
   while (own < part.pulls.size() && part.pulls[own].peer < rank) ++own;
@@ -131,7 +132,7 @@ void Execution::locate_pulls(size_t index, const Few<Said>& said) {
   }
 }
 
-// Whether it comes through a ring.
+// Whether the source's bytes come through a ring.
 bool Execution::awaits(size_t source) const {
   return sources_[source].data == nullptr && volume(drawn_[source].pull->extent) > 0;
 }
@@ -141,7 +142,8 @@ Place Execution::place_of(size_t source) const {
   return place_in(*parts_[drawn.part], *drawn.pull);
 }
 
-// Every addend is one whole pull, and each peer's ring brings one: then pieces of the same number meet.
+// Whether every addend is one whole pull, and each peer's ring brings only one: then pieces with the same
+// number belong together.
 bool Execution::is_in_step(size_t part) const {
   if (!parts_[part]->combine || parts_[part]->landings.size() != 1) return false;
   const PartLanding& landing = parts_[part]->landings.front();
@@ -206,7 +208,7 @@ void Execution::open_incoming() {
   }
 }
 
-// The streams that bring what a part's landing combines, in the order of its addends.
+// Finds the streams that bring what a part's landing combines, in the order of its addends.
 void Execution::find_addends(size_t part) {
   for (const PartAddend& addend : parts_[part]->landings.front().addends) {
     const size_t source = first_drawn_[part] + static_cast<size_t>(addend.pull);
@@ -217,7 +219,7 @@ void Execution::find_addends(size_t part) {
   }
 }
 
-// Both ranks count alike: what one puts the other takes.
+// Both ranks count the same pieces: what one puts, the other takes.
 void Execution::agree_on_slots() {
   const int64_t in = incoming_.empty() ? 0 : incoming_.front().pieces();
   const int64_t out = outgoing_.empty() ? 0 : outgoing_.front().pieces();
@@ -226,8 +228,8 @@ void Execution::agree_on_slots() {
   state_.swapped += static_cast<uint64_t>(std::max(in, out));
 }
 
-// What needs no ring is copied a piece at a time between the others: peers need not wait for it, and a piece
-// that was just put into a slot is still in the cache.
+// Pulls that need no ring are copied a piece at a time, between the pieces that go through rings. So peers
+// need not wait for these copies, and a piece that was just put into a slot is still in the cache.
 void Execution::open_local() {
   std::vector<BoxSize> sizes;
   const std::optional<size_t> goes_out = pull_of_what_goes_out();
@@ -241,8 +243,8 @@ void Execution::open_local() {
   local_cursor_.emplace(std::move(sizes), most_piece_bytes(waiting_, swap_));
 }
 
-// The pull of the very box that this rank puts into its only ring. Outputs that are written past the cache
-// are left to the copies of pieces.
+// Returns the pull of this rank's own box, if it is the same box that the rank puts into its only ring. An
+// output that is written past the cache is left to copy_local_piece.
 std::optional<size_t> Execution::pull_of_what_goes_out() const {
   const bool is_copy = parts_.size() == 1 && !parts_[0]->combine;
   if (!is_copy || outgoing_.size() != 1 || whole_bytes_ >= kStreamFromBytes) return std::nullopt;
@@ -267,7 +269,8 @@ bool Execution::copy_local_piece() {
   return true;
 }
 
-// Combines what has not been combined as it came: what came aside, and what lies where it can be read.
+// Combines the addends that were not combined as they came: those that were copied aside, and those that can
+// be read where they lie.
 void Execution::land_aside() {
   for (size_t i = 0; i < aside_.size(); ++i) {
     if (!aside_[i].empty())
@@ -295,7 +298,8 @@ bool Execution::is_streamed() const {
          std::all_of(incoming_.begin(), incoming_.end(), [](const Incoming& i) { return i.is_done(); });
 }
 
-// Whether the next piece of an incoming stream can be taken. Of streams in step the first one speaks for all.
+// Whether the next piece of an incoming stream can be taken. Among streams in step, the first one answers for
+// all, and the others return false.
 bool Execution::has_next_of(size_t incoming) const {
   const auto is_there = [&](size_t i) { return !incoming_[i].is_done() && incoming_[i].is_available(); };
   if (!is_there(incoming)) return false;
@@ -317,7 +321,8 @@ bool Execution::can_step() const {
   return false;
 }
 
-// All peers whose turn it is: were one of them dead, two others might wait for each other over it.
+// All peers that this rank waits for. If one of them were dead and nobody looked at it, two other ranks might
+// wait for each other because of it.
 std::vector<int64_t> Execution::blockers() const {
   std::vector<int64_t> peers;
   for (const Incoming& in : incoming_) {
@@ -326,11 +331,12 @@ std::vector<int64_t> Execution::blockers() const {
   for (const Outgoing& out : outgoing_) {
     if (!out.is_done()) out.add_blockers(peers);
   }
-  if (peers.empty()) peers.push_back((waiting_.rank() + 1) % waiting_.size());  // it came just now
+  if (peers.empty()) peers.push_back((waiting_.rank() + 1) % waiting_.size());  // it has just come
   return peers;
 }
 
-// One piece out for everybody and one piece in from everybody, as far as there are; whether there was any.
+// Moves one piece of every stream that can move, out and in, and copies one local piece. Returns whether
+// anything moved.
 bool Execution::step() {
   bool moved = false;
   for (Outgoing& out : outgoing_) {

@@ -12,12 +12,12 @@
 
 namespace shardway::shm {
 
-// A part whose pulls are all here.
+// Runs a part whose pulls all name an input that this rank has (Pull::here).
 void run_alone(const Part& part);
 
 // Runs a rank's part, or its parts of a list, as collective `number` of its group. The header is up and all
-// have met. Every header is copied and checked before the first byte of an output is written; when it
-// returns, the outputs are there and the inputs may change.
+// ranks have met. Every header is copied and checked before the first byte of an output is written. When run
+// returns, the outputs are complete and the inputs may change.
 class Execution {
  public:
   Execution(GroupState& state, uint64_t number, const Part& part, Path path);
@@ -62,16 +62,16 @@ class Execution {
   Few<Drawn> drawn_;            // the pulls of all parts, one part after the other
   Few<Source> sources_;         // of these
   Few<size_t> first_drawn_;     // by part
-  Few<uint8_t> comes_for_all_;  // by rank: what it sends comes through its ring for everybody
+  Few<uint8_t> comes_for_all_;  // by rank: whether what it sends comes through its ring for everybody
   bool reads_directly_ = false;
   std::optional<Swap> swap_ = std::nullopt;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
   std::vector<std::vector<std::byte>> aside_;  // by source: what came through a ring and is combined later
-  int64_t whole_bytes_ = 0;                    // that this rank pulls
-  // By part: the incoming streams whose pieces are combined as they come; none where that cannot be.
+  int64_t whole_bytes_ = 0;                    // all that this rank pulls
+  // By part: the incoming streams whose pieces are combined as they come; empty if they cannot be.
   std::vector<std::vector<size_t>> in_step_;
-  std::vector<size_t> local_;  // the sources that need no ring, copied between the others
+  std::vector<size_t> local_;  // the sources that need no ring, copied between pieces of the others
   std::optional<Cursor> local_cursor_;
 };
 

@@ -19,11 +19,11 @@ struct GroupState {
   std::unique_ptr<Mailbox> mailbox;
   Tuning tuning = {};
   Payloads payloads = {};
-  uint64_t swapped = 0;  // slots, in all calls (swap.h)
+  uint64_t swapped = 0;  // pieces counted in all calls so far (swap.h)
   uint64_t mark = 0;     // what the call under way is about (subject.h)
 
-  // The board whose section has a rank's payload. Two ranks that swap take each other's in every second call:
-  // so each writes the lines that it read in the call before, which its own core has.
+  // The board whose section holds a rank's payload. Two ranks that swap use each other's section in every
+  // second call. So each writes the lines that it read in the call before, which its own core has.
   const Board& payload_board(int64_t rank, uint64_t number) const {
     return waiting->board(tuning.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
   }

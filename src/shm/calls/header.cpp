@@ -25,7 +25,7 @@ Path path_for(const GroupState& state, const Part& part, int64_t bytes_in_memory
 
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// How far a payload reaches, by a header that may say anything: no further than there is room for.
+// Where a payload ends according to a header, which may say anything: never beyond what there is room for.
 int64_t payload_end(const Header& header) {
   const int64_t packed_bytes = header.path == Path::packed ? header.span_bytes : 0;
   const int64_t packed = std::clamp<int64_t>(packed_bytes, 0, kInlineBytes);
@@ -38,7 +38,7 @@ int64_t base_of(Path path, const GroupState& state, const Input& input, int64_t 
   return path == Path::arena ? state.arena->offset_of(input.data) : 0;
 }
 
-// A part of a list is never packed: small ones travel packed together, as a part of their own.
+// A part of a list is never packed: small tensors travel packed together, as a part of their own.
 Path path_in_list(const GroupState& state, const Part& part, int64_t bytes_in_memory) {
   if (!sends_anything(part, state.waiting->rank())) return Path::none;
   return state.arena->contains(part.input.data, bytes_in_memory) ? Path::arena : Path::staged;
@@ -60,7 +60,7 @@ Path write_record(const GroupState& state, const Part& part, std::byte* to) {
   return record.path;
 }
 
-// The pushes by peer, and where those to each peer begin.
+// Writes the pushes by peer, and where those to each peer begin.
 void list_pushes(const Lists& lists, const Part& part, const FixedDims& strides, int64_t ranks) {
   size_t next = 0;
   for (int64_t peer = 0; peer <= ranks; ++peer) {
@@ -87,8 +87,8 @@ void enter(GroupState& state, uint64_t number) {
   Waiting& waiting = *state.waiting;
   waiting.show_core();
   waiting.own().header(number).mark = state.mark;
-  // Release: pairs with the acquire in meet(); the page and the payload are written before, and all that this
-  // rank read of others in the last call is read.
+  // Release: pairs with the acquire in meet(). The page and the payload are written before it, and this rank
+  // has read all that it reads of others' memory in the last call.
   waiting.own().entered(number).store(number, std::memory_order_release);
   waiting.ring();
 }
@@ -102,7 +102,7 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
     if (!(push.from == first->from) || !(push.extent == first->extent)) return false;
     ++others;
   }
-  // Ordered by peer, and as many as there are: one each, unless one has two.
+  // The pushes are ordered by peer, and there are as many as peers: one each, unless a peer has two.
   if (others != size - 1 || size < 3) return false;
   for (size_t i = 1; i < part.pushes.size(); ++i) {
     if (part.pushes[i].peer == part.pushes[i - 1].peer) return false;
@@ -133,7 +133,7 @@ Path publish(GroupState& state, uint64_t number, const Part& part, std::span<con
   if (is_packed)
     pack_box(state.own_payload(number, payload.base), input.data, input.strides, input.shape,
              part.element_bytes);
-  // The header comes last, at once: the peers wait at its line, and each look takes it away.
+  // The header is written last and at once: the peers poll its line, and each look takes the line away.
   Header& header = board.header(number);
   header.path = path;
   header.dims = static_cast<uint8_t>(input.shape.size());
@@ -183,8 +183,8 @@ void meet(Waiting& waiting, uint64_t number) {
   for (int64_t step = 1; step < waiting.size(); ++step) {
     const int64_t peer = (waiting.rank() + step) % waiting.size();
     const auto entered = waiting.board(peer).entered(number);
-    // Acquire: pairs with the release in enter(); the peer's page is there, and what it read in the last call
-    // may be written.
+    // Acquire: pairs with the release in enter(). The peer's page is there, and what the peer read in the
+    // last call may be overwritten.
     waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
     is_one_call &= waiting.board(peer).header(number).mark == mark;
   }

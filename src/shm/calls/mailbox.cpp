@@ -10,10 +10,10 @@
 namespace shardway::shm {
 namespace {
 
-// What nobody asked for is copied aside up to this many bytes of a sender.
+// Messages that nobody asked for are copied aside, up to this many bytes per sender.
 constexpr int64_t kMostKeptBytes = int64_t{64} << 20;
 
-// Taken from a sender in one look, before the clock is looked at.
+// The most that one look takes from a sender before the clock is checked.
 constexpr int64_t kMostAtOnce = 256;
 constexpr int64_t kMostBytesAtOnce = int64_t{16} << 20;
 
@@ -59,7 +59,7 @@ void Mailbox::send_to_self(const Label& label, std::span<const std::byte> messag
   deliver(waiting_.rank(), {.label = label, .bytes = message});
 }
 
-// A message leads to the one after it, so the last that was read stays.
+// A message leads to the one after it, so the last one that was read is not freed.
 void Mailbox::free_read(int64_t peer) {
   const auto p = static_cast<size_t>(peer);
   // Acquire: pairs with the release in take_what_came().
@@ -171,7 +171,7 @@ void Mailbox::fulfil(Receipt& receipt, int64_t sender, const Message& message) {
   receipt.is_done = true;
 }
 
-// Whether there is more.
+// Returns whether there is more.
 bool Mailbox::take_what_came() {
   bool has_more = false;
   for (int64_t sender = 0; sender < waiting_.size(); ++sender) {

@@ -33,11 +33,11 @@ struct Receipt {
   int64_t sent_kind = -1;
 };
 
-// A message is a block of the sender's arena: the sender never waits. Blocks to one peer form a chain, which
-// the peer reads in order; what nobody asked for yet is copied aside, up to a limit by sender, and stays
-// where it is beyond: so a peer can fill its own memory, and not another's. Messages with one tag are
-// received in the order in which they were sent, by the receipts in the order in which those were asked for.
-// Any thread may call.
+// A message is a block of the sender's arena, so the sender never waits. Blocks to one peer form a chain,
+// which the peer reads in order. Messages that nobody asked for yet are copied aside, up to a limit per
+// sender; beyond the limit they stay where they are. So a peer can fill its own memory, but not another's.
+// Messages with one tag are received in the order in which they were sent, by the receipts in the order in
+// which those were asked for. Any thread may call.
 class Mailbox {
  public:
   Mailbox(std::shared_ptr<Arena> arena, Waiting& waiting);
@@ -50,20 +50,20 @@ class Mailbox {
   // Throws PeerLost once the group is over for this rank.
   std::shared_ptr<Receipt> ask(const Receipt& wanted);
 
-  // Whether the message has come, or was given up.
+  // Whether the message has come, or the receipt was given up.
   bool is_done(const std::shared_ptr<Receipt>& receipt);
 
-  // Throws PeerLost when the message cannot come any more. One that does not come in time ends the group, for
-  // it may come later and would be taken for another. Returns false when the receipt was given up.
+  // Throws PeerLost if the message cannot come any more. A message that does not come in time ends the group,
+  // because it may come later and would be taken for another. Returns false if the receipt was given up.
   bool wait(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
 
   // The same, but a receipt whose message does not come in time is given up, and the group goes on.
   bool wait_or_give_up(const std::shared_ptr<Receipt>& receipt, std::chrono::milliseconds time);
 
-  // Nothing is written to its memory any more; its message, when it comes, is nobody's.
+  // From now on nothing is written to the receipt's memory. Its message, if it comes, is dropped.
   void give_up(const std::shared_ptr<Receipt>& receipt);
 
-  // The blocks that may still be read: the caller frees them when all peers have left.
+  // Returns the blocks that may still be read: the caller frees them when all peers have left.
   std::vector<std::byte*> take_blocks();
 
  private:
@@ -76,7 +76,7 @@ class Mailbox {
 
   struct Look {
     bool is_done = false;
-    bool has_more = false;  // came, and is not taken yet
+    bool has_more = false;  // more has come than was taken
   };
 
   Look look(const std::shared_ptr<Receipt>& receipt);
@@ -100,7 +100,7 @@ class Mailbox {
   std::vector<Chain> chains_;                     // by peer: its messages
   std::vector<int64_t> kept_bytes_;               // by peer: of the copies in kept_
   std::list<std::shared_ptr<Receipt>> receipts_;  // not done yet, some given up
-  std::list<Kept> kept_;                          // that nobody asked for yet
+  std::list<Kept> kept_;                          // messages that nobody asked for yet
 };
 
 }  // namespace shardway::shm

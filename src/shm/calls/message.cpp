@@ -23,7 +23,7 @@ const MessageHead& head_at(std::span<const std::byte> memory, int64_t offset) {
 
 std::optional<Message> Chain::next(std::span<const std::byte> memory, int64_t first, uint64_t sent) {
   if (sent <= read_) return std::nullopt;
-  // Acquire: pairs with the release of the sender, which wrote the message before.
+  // Acquire: pairs with the release in Mailbox::send; the message was written before.
   const int64_t offset = read_ == 0 ? first : head_at(memory, last_).next.load(std::memory_order_acquire);
   const auto refuse = [offset](const char* why) {
     throw BadHeader("a message at " + std::to_string(offset) + " " + why);

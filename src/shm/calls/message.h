@@ -1,4 +1,4 @@
-// A message as it lies in its sender's memory. What a sender wrote is read here alone, and trusted nowhere.
+// A message as it lies in its sender's memory. What a sender wrote is read only here, and is never trusted.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace shardway::shm {
 
-// What a message says of itself; the kind is the callers' own word, which both sides must give alike.
+// What a message says about itself. Only the callers know what the kind means; both sides must give the same.
 struct Label {
   int64_t tag = 0;
   int64_t kind = 0;
@@ -26,25 +26,25 @@ struct alignas(64) MessageHead {
 
 // A head that was read and checked.
 struct Message {
-  uint64_t number = 0;  // messages of the chain before it
+  uint64_t number = 0;  // how many messages of the chain come before it
   Label label = {};
-  std::span<const std::byte> bytes = {};  // in the sender's memory, where it may change them
+  std::span<const std::byte> bytes = {};  // in the sender's memory, where the sender may change them
 };
 
-// The messages of one sender to this rank, in order. A message is the sender's again once it is read and not
-// held, and all before it are: then its memory may become another message's. So no honest chain leads to the
-// message that was read last, or to one that is held.
+// The messages of one sender to this rank, in order. A message belongs to the sender again once it and all
+// before it have been read and none of them is held. Then its memory may become another message's. So no
+// honest chain leads to the message that was read last, or to one that is held.
 class Chain {
  public:
-  // The next one. The sender, whose memory this is, says that there are `sent`, and that the first lies at
-  // `first`. Nothing when there is none yet. Throws BadHeader.
+  // Returns the next message, or nothing if there is none yet. The sender, whose memory this is, says that it
+  // has sent `sent` messages and that the first lies at `first`. Throws BadHeader if that is invalid.
   std::optional<Message> next(std::span<const std::byte> memory, int64_t first, uint64_t sent);
 
   // Keeps the message that was read last in the sender's memory, until it is let go.
   void hold();
   void let_go(uint64_t number);
 
-  // How many messages at the beginning are the sender's again.
+  // How many messages, counted from the first, belong to the sender again.
   uint64_t done() const { return held_.empty() ? read_ : held_.front().number; }
 
  private:
@@ -55,7 +55,7 @@ class Chain {
   };
 
   uint64_t read_ = 0;
-  int64_t last_ = 0;                               // where the message lies that was read last
+  int64_t last_ = 0;                               // where the message that was read last lies
   std::deque<Held> held_ = {};                     // in order; those that were let go wait for those before
   std::unordered_set<int64_t> held_offsets_ = {};  // of these
 };

@@ -60,8 +60,8 @@ struct Part {
   std::optional<Combine> combine = std::nullopt;  // without: no two pulls land on one element
   std::vector<PartLanding> landings = {};         // read only with `combine`
 
-  // In a list: who pulls does not know where the boxes lie, so that this rank says it. One part of a list
-  // may.
+  // In a list: the ranks that pull do not know where the boxes lie, so this rank's header lists the offsets.
+  // At most one part of a list may set this.
   bool lists_offsets = false;
 
   // Every rank has an input of the same shape, pushes box r of it to rank r, and combines what it pulls into

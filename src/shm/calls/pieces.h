@@ -1,4 +1,4 @@
-// Boxes cut into pieces that fit a slot, in the same way by whoever fills it and whoever empties it.
+// Boxes cut into pieces that fit a slot. Whoever fills a slot and whoever empties it cut in the same way.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class Pieces {
 
  private:
   FixedDims extent_;
-  size_t dim_ = 0;       // that is cut
-  int64_t rows_ = 1;     // of a piece along it
+  size_t dim_ = 0;       // the dim that is cut
+  int64_t rows_ = 1;     // rows of a piece along it
   int64_t per_row_ = 1;  // pieces along it
   int64_t count_ = 0;
 };

@@ -13,7 +13,7 @@ namespace {
   throw BadHeader("rank " + std::to_string(peer) + " " + why);
 }
 
-// The sum of a peer's number and one that was checked; nothing where it cannot be counted.
+// The sum of a peer's number and one that was checked; nothing if it overflows.
 std::optional<int64_t> sum_of(int64_t a, int64_t b) {
   int64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
@@ -55,7 +55,7 @@ int64_t begin_of(const Sight& sight, const Said& said, const Pull& pull, int64_t
   return begin;
 }
 
-// Past the last element of the box that begins there.
+// Bytes from the first element of the peer's input to the end of the box that begins at `begin`.
 int64_t end_of(const Said& said, const Pull& pull, int64_t begin, int64_t element_bytes) {
   int64_t end = begin;
   for (size_t d = 0; d < pull.extent.size(); ++d) {
@@ -101,7 +101,7 @@ Said hear_part(const Sight& sight, const Header& header, size_t index) {
   if (record.dims > kMaxDims || record.path > Path::staged || record.path == Path::packed)
     refuse(sight.peer, "has an invalid header");
   Said said{.header = header};
-  said.header.dims = 0;  // of what lies in front of the list of pushes
+  said.header.dims = 0;  // no shape and strides lie in front of the list of pushes
   said.header.is_listed = record.is_listed;
   if (record.is_listed != 0) find_listed(sight, said);
   said.header.path = record.path;

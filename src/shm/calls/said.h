@@ -1,5 +1,5 @@
-// What a rank reads of a peer's header. Nothing in it is trusted: it is copied, once, and checked against the
-// bytes that are there before it leads anywhere.
+// What a rank reads of a peer's header. Nothing in it is trusted: it is copied once, and checked against the
+// memory that is there before anything is read where it points.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ struct Sight {
   std::span<const std::byte> arena;
 };
 
-// Bytes in a peer's memory, read once.
+// Copies bytes of a peer's memory, which are read once.
 inline void copy_now(void* mine, const void* theirs, size_t bytes) {
   std::memcpy(mine, theirs, bytes);
-  asm volatile("" : : "r"(mine) : "memory");  // they are not looked up again later
+  asm volatile("" : : "r"(mine) : "memory");  // the compiler must not read them again later
 }
 
 template <class T>
@@ -46,11 +46,11 @@ struct Said {
   Header header = {};
   FixedDims shape = {};
   FixedDims strides = {};  // of what `base` points to
-  int64_t first = 0;       // the peer's pushes to this rank, among those that it listed
+  int64_t first = 0;       // [first, end): the peer's pushes to this rank, among those that it listed
   int64_t end = 0;
 };
 
-// Where the elements of a pull are to be read.
+// Where the elements of a pull are read.
 struct Source {
   const std::byte* data = nullptr;  // null: they come through a ring
   FixedDims strides = {};
@@ -62,7 +62,8 @@ Header hear_header(const Sight& sight);
 // Throws BadHeader when what the peer said is invalid.
 Said hear(const Sight& sight);
 
-// The same of a call of so many parts: its header as it was copied, and what it says of one of them.
+// The same for a call of `parts` parts. hear_list returns the header as it was copied, hear_part what the
+// peer said about one part.
 Header hear_list(const Sight& sight, size_t parts);
 Said hear_part(const Sight& sight, const Header& header, size_t index);
 
@@ -77,18 +78,18 @@ struct Run {
   int64_t from = 0;  // in the peer's input; kUnknown: as the peer says
   int64_t bytes = 0;
   int64_t element_bytes = 1;
-  int64_t input_bytes = kUnknown;  // that the peer's input must have
+  int64_t input_bytes = kUnknown;  // what the peer's input must have; kUnknown: any number
 };
 
-// Where it can be read; null where it cannot be read in place, or is not there.
+// Returns where the run can be read; null if it cannot be read in place, or is not there.
 const std::byte* find_run(const Sight& sight, const Header& header, const Run& run);
 
-// The header's whole input, of which `header` is a copy; null where it comes through a ring. Throws
-// BadHeader.
+// Returns the peer's whole input, or null if it comes through a ring. `header` is a copy of the peer's
+// header. Throws BadHeader if the input is not where the header says.
 const std::byte* find_input(const Sight& sight, const Header& header);
 
-// The note that came with the header, of which `header` is a copy. Throws BadHeader where there is none of at
-// most this length.
+// Returns the note that came with the peer's header, of which `header` is a copy. Throws BadHeader if the
+// note is longer than `most_bytes` or is not where the header says.
 std::span<const std::byte> find_note(const Sight& sight, const Header& header, int64_t most_bytes);
 
 }  // namespace shardway::shm

@@ -7,7 +7,7 @@
 namespace shardway::shm {
 namespace {
 
-// The first dim with a row for everybody.
+// The first dim that has at least one row per rank.
 std::optional<size_t> shared_dim(const FixedDims& extent, int64_t size) {
   for (size_t d = 0; d < extent.size(); ++d) {
     if (extent[d] >= size) return d;

@@ -8,21 +8,22 @@
 
 namespace shardway::shm {
 
-// The rank whose box is nearly all of what is reduced, when sharing it is worth two more meetings. The same
-// on every rank: all push the same boxes.
+// Returns the rank whose box is nearly all of what is reduced, if sharing its work is worth two more
+// meetings. The same on every rank: all push the same boxes.
 std::optional<int64_t> heavy_rank(const Part& part, int64_t size);
 
-// The three collectives in its place. Example, ranks 0 to 2, of which rank 2 gets rows [0,9): rank r reduces
+// The three collectives that take its place. Example: of ranks 0 to 2, rank 2 gets rows [0,9). Rank r reduces
 // rows [3r,3r+3), ranks 0 and 1 into memory of their arenas, and rank 2 then pulls what they have.
 class SkewedReduceScatter {
  public:
   SkewedReduceScatter(const Part& part, int64_t rank, int64_t size, int64_t heavy);
 
-  // Everybody else's box, unless all of them are empty.
+  // The boxes of all other ranks, unless all of these are empty.
   bool has_rest() const;
   Part rest() const;
 
-  // This rank's share of the heavy box, put to `scratch`, which the heavy rank does without.
+  // This rank's share of the heavy box, written to `scratch`. The heavy rank needs no scratch memory: it
+  // writes to its output.
   int64_t scratch_bytes() const;
   Part share(std::byte* scratch) const;
 

@@ -99,7 +99,8 @@ bool Outgoing::has_room() const {
          std::none_of(readers_.begin(), readers_.end(), [this](int64_t reader) { return holds_up(reader); });
 }
 
-// Where slots are swapped, the piece is put where one of the reader's was, if there was one.
+// If slots are swapped, the next piece goes where a piece of the reader lay, if there was one: this rank must
+// have taken that piece.
 bool Outgoing::has_emptied_slot() const {
   if (!swap_) return true;
   const std::atomic<uint64_t>& taken = taken_by(waiting_.own(), for_all_, readers_.front());  // by this rank
@@ -178,7 +179,8 @@ void Incoming::take() {
   done();
 }
 
-// Of a slot that all read. Two that are done at the same time may both not see that they are the last.
+// Whether every other reader of the slot has read it. Two readers that finish at the same time may both miss
+// that they are the last.
 bool Incoming::is_last_reader() const {
   const uint64_t number = taken_.load(std::memory_order_relaxed);
   for (int64_t reader = 0; for_all_ && reader < waiting_.size(); ++reader) {
@@ -191,7 +193,7 @@ bool Incoming::is_last_reader() const {
 
 void Incoming::hand_back_rest() {
   const int64_t bytes = cursor_.piece_bytes();
-  const int64_t answer = (cursor_.number() + kSwapTurns) % turns_;  // in this call, or in one alike
+  const int64_t answer = (cursor_.number() + kSwapTurns) % turns_;  // in this call or the next like it
   const int64_t answered = answer < answers_ ? std::min(bytes, answer_bytes_) : 0;
   hand_back(slot() + answered, bytes - answered);
 }

@@ -1,6 +1,6 @@
-// Boxes through rings of slots. The writer packs pieces into slots of its section of the group's memory; two
-// ranks that swap take turns with their slots (swap.h). The reader takes the pieces out. Between a writer and
-// a reader two counters grow: slots filled, and slots emptied. No rank waits for a third.
+// Boxes that travel through rings of slots. The writer packs pieces into slots of its section of the group's
+// memory; two ranks that swap take turns with their slots (swap.h). The reader takes the pieces out. Between
+// a writer and a reader two counters grow: slots filled, and slots emptied. No rank waits for a third.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 
 namespace shardway::shm {
 
-// After a slot was filled or emptied: only the last of a collective's must be heard at once.
+// Rings after a slot was filled or emptied. Only the last slot of a collective must be heard at once.
 void ring_after_piece(const Waiting& waiting, bool is_last);
 
-// How large a piece is at most.
+// The largest size of a piece.
 inline int64_t most_piece_bytes(const Waiting& waiting, const std::optional<Swap>& swap) {
   return swap ? kSwappedBytes : slot_bytes(waiting.size());
 }
@@ -78,12 +78,12 @@ class Outgoing {
  public:
   Outgoing(Waiting& waiting, std::vector<SentBox> sent, bool for_all, const std::optional<Swap>& swap);
 
-  // What comes back from the reader meanwhile, where slots are swapped.
+  // If slots are swapped: how many pieces come from the reader meanwhile.
   void expect(int64_t pieces) { expected_ = pieces; }
   int64_t pieces() const { return cursor_.count(); }
   int64_t piece_bytes() const { return cursor_.piece_bytes(); }  // of the next
 
-  // Every piece goes to its place in the rank's own output as well, where that is to hold the same box.
+  // Every piece also goes to its place in this rank's own output, which holds the same box.
   void put_also_at(const Place& place) { also_ = place; }
 
   bool is_done() const { return cursor_.is_done(); }
@@ -105,13 +105,13 @@ class Outgoing {
   bool for_all_;
   std::optional<Swap> swap_;
   int64_t slots_;
-  uint64_t taken_before_;  // out of the reader's slots, in earlier calls
+  uint64_t taken_before_;  // pieces taken from the reader in earlier calls
   int64_t expected_ = 0;
   std::optional<Place> also_ = std::nullopt;
   Cursor cursor_;
 };
 
-// A pull of one of the parts of a call, and where what comes is put.
+// A pull of one of the parts of a call, and where its bytes are put.
 struct AwaitedBox {
   size_t part = 0;
   BoxSize size = {};
@@ -124,7 +124,7 @@ class Incoming {
   Incoming(Waiting& waiting, int64_t peer, bool for_all, std::vector<AwaitedBox> awaited, int64_t whole_bytes,
            bool hands_back, const std::optional<Swap>& swap);
 
-  // What this rank puts into the slots meanwhile, where they are swapped: as much need not be handed back.
+  // If slots are swapped: what this rank puts into them meanwhile. That many bytes need not be handed back.
   void answer_with(int64_t pieces, int64_t bytes_each) {
     answers_ = pieces;
     answer_bytes_ = bytes_each;
@@ -140,7 +140,8 @@ class Incoming {
   // Copies the next piece to its place.
   void take();
 
-  // For a reader that does more than copy: the slot and what is in it, and that it is empty now.
+  // For a reader that does more than copy: the slot, the piece in it, and a call that says that it is empty
+  // now.
   const std::byte* slot() const;
   Piece piece() const { return cursor_.piece(); }
   void done();
@@ -155,7 +156,7 @@ class Incoming {
   const std::atomic<uint64_t>& filled_;
   std::atomic<uint64_t>& taken_;
   std::vector<AwaitedBox> awaited_;
-  int64_t whole_bytes_;  // that the rank pulls in all
+  int64_t whole_bytes_;  // all that the rank pulls
   bool for_all_;
   bool hands_back_;
   std::optional<Swap> swap_;

@@ -10,7 +10,7 @@
 namespace shardway::shm {
 namespace {
 
-// Combined and written on while it is in the nearest cache.
+// A block is combined, and copied on while it is in the nearest cache.
 constexpr int64_t kBlockBytes = 4096;
 
 }  // namespace
@@ -40,7 +40,8 @@ int64_t TwoRankAllReduce::bytes_in(int64_t piece) const {
   return std::min(piece_bytes_, asked_.bytes - piece * piece_bytes_);
 }
 
-// There are three turns at most between a slot's filling and its emptying, and a ring has four slots.
+// At most three turns lie between a slot's filling and its emptying, and a ring has at least four slots. So
+// the slot is empty.
 void TwoRankAllReduce::put(int64_t turn) {
   const int64_t piece = piece_of(turn, peer_);
   if (piece >= pieces_) return;

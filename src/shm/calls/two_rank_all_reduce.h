@@ -9,9 +9,9 @@
 
 namespace shardway::shm {
 
-// Of every two pieces each rank combines one. The other's addend comes in a slot, and the result goes back in
-// it: half as many lines go from core to core as if each rank combined everything, and none has to be handed
-// back. Both ranks may write each other's slots, and have met.
+// Each rank combines one of every two pieces. The other rank's addend comes in a slot, and the result goes
+// back in it. So half as many lines go from core to core as if each rank combined everything, and none has to
+// be handed back. Both ranks may write each other's slots, and have met.
 //
 // Example, four pieces, seen by rank 0:
 //   puts pieces 1 and 3; combines 0 and 2, in rank 1's slots; collects 1 and 3, from its own.

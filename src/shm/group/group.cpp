@@ -64,7 +64,7 @@ uint64_t SharedGroup::next_number(const Subject& subject, const Talk* talk) {
   return ++number_;
 }
 
-// A rank whose call fails on the way is of no use to the others: they are told.
+// A rank whose call fails on the way cannot go on with the others, and tells them so.
 template <class Body>
 void SharedGroup::guarded(const Subject& subject, Body&& body) {
   try {
@@ -82,7 +82,7 @@ void SharedGroup::guarded(const Subject& subject, Body&& body) {
   throw BadHeader("the ranks are in different calls");
 }
 
-// Every rank has seen that they differ, and comes here.
+// Every rank has seen that the marks differ, and comes here.
 void SharedGroup::tell_apart(const Subject& subject) {
   std::vector<uint64_t> marks;
   for (int64_t peer = 0; peer < size(); ++peer)
@@ -103,7 +103,7 @@ void SharedGroup::tell_apart(const Subject& subject) {
   throw Disagreement("ranks called different collectives: " + words_of(0) + ", " + words_of(other));
 }
 
-// Meets the others and hears what they have to say: whether the call goes on.
+// Meets the others and hears their notes. Returns whether the call goes on.
 bool SharedGroup::goes_on(uint64_t number, const Talk* talk) {
   meet(*state_.waiting, number);
   if (talk == nullptr) return true;

@@ -35,7 +35,7 @@ struct GroupOptions {
 
 class SharedGroup;
 
-// A group, or why these ranks have none: then no rank has.
+// A group, or why these ranks have none. Either all ranks have one or no rank has.
 struct JoinedGroup {
   std::shared_ptr<SharedGroup> group = nullptr;
   std::string why_not = {};
@@ -47,7 +47,7 @@ struct Talk {
   std::span<const std::byte> note = {};  // this rank's
   std::byte* rows = nullptr;             // where all notes go, each to the beginning of its row
   int64_t row_bytes = 0;
-  int64_t* lengths = nullptr;         // if given: has room for each
+  int64_t* lengths = nullptr;         // if given: where each rank's length goes
   std::function<bool()> agrees = {};  // when all are there: whether the call goes on, the same on every rank
 };
 
@@ -69,7 +69,7 @@ class SharedGroup {
   int64_t size() const { return state_.waiting->size(); }
   const std::shared_ptr<Arena>& arena() const { return state_.arena; }
 
-  // Messages between two ranks, any thread's; in a child of fork it throws WrongProcess.
+  // Messages between two ranks. Any thread may call. Throws WrongProcess in a child of fork.
   Mailbox& mailbox();
 
   // From now on every call of any rank throws PeerLost, those under way too. Any thread may call.
@@ -81,23 +81,24 @@ class SharedGroup {
   std::chrono::milliseconds timeout() const { return state_.waiting->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) { state_.waiting->set_timeout(timeout); }
 
-  // Every rank's note.
+  // Gathers every rank's note on every rank; no tensor moves.
   void gather_notes(const Talk& talk, const Subject& subject = {}) { run(Part{}, subject, &talk); }
 
   // Returns once all ranks have come.
   void barrier();
 
-  // This rank's part of a collective; the others run theirs. The talk comes in the same meeting; of a part,
-  // all but its input and its pushes may be made while it goes on. Whether the call went on after it.
+  // Runs this rank's part of a collective; the others run theirs. The talk takes place in the same meeting. A
+  // part needs its input and its pushes before the talk; the rest may be set during the talk. Returns whether
+  // the call went on after it.
   bool run(const Part& part, const Subject& subject = {}, const Talk* talk = nullptr);
   bool run(const ContiguousCall& call, const Subject& subject = {}, const Talk* talk = nullptr);
   bool run(const AllReduce& all_reduce, const Subject& subject = {}, const Talk* talk = nullptr);
 
-  // Up to kMostParts parts at once, one per tensor. Their pulls say where in the peers' inputs the boxes lie,
-  // but for one part whose owners list it.
+  // Runs up to kMostParts parts at once, one per tensor. Their pulls say where in the peers' inputs the boxes
+  // lie, except for one part, whose owners list the offsets.
   void run(const PartList& parts, const Subject& subject = {});
 
-  // How many calls there were: the same on every rank, between two of them.
+  // How many calls were made. Between two calls it is the same on every rank.
   uint64_t calls() const { return number_; }
 
  private:

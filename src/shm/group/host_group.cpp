@@ -1,4 +1,4 @@
-// shardway/shm.h over Group.
+// Implements shardway/shm.h on SharedGroup.
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -63,8 +63,8 @@ shm::Combine combine_of(Number number, Combination how, int64_t ranks) {
   return {.element = element, .op = reduction_of(how), .divisor = how == Combination::avg ? ranks : 1};
 }
 
-// What a call is about: its name, and the numbers that all ranks give alike. It outlives the subjects that it
-// gives, whose words take no memory of their own.
+// What a call is about: its name, and the numbers that all ranks must give alike. It must outlive the
+// subjects that it makes: their words refer to it, and take no memory of their own.
 class About {
  public:
   constexpr About(const char* name, uint64_t mark) : name_(name), mark_(mark) {}

@@ -18,7 +18,8 @@
 namespace shardway::shm {
 namespace {
 
-// How often a rank of this host is asked for its memory before it counts as unshared, and how long apart.
+// How often a rank of this host is asked for its memory before joining fails, and how long to wait in
+// between.
 constexpr int kTries = 3;
 constexpr auto kPause = std::chrono::milliseconds(20);
 
@@ -102,7 +103,7 @@ class Joiner {
     std::vector<int64_t> quotas;
     for (size_t rank = 0; rank < hellos.size(); ++rank) {
       const bool is_own = static_cast<int64_t>(rank) == options_.rank;
-      // A peer's board is mapped for reading alone; its section is for everybody.
+      // A peer's board is mapped read-only; its section is for everybody to write.
       boards.emplace_back(
           is_own ? board_ : const_cast<std::byte*>(peers_[rank]->base()) + verdicts[rank].board,
           memory_->section(plan_, static_cast<int64_t>(rank)), plan_);
@@ -122,8 +123,8 @@ class Joiner {
   const std::shared_ptr<GroupMemory>& memory() const { return memory_; }
 
  private:
-  // Finds the peer's arena, and at rank 0 the group's memory. What fails is tried again where both ranks
-  // should see the same sockets: there it is no sign of another host.
+  // Finds the peer's arena and, if the peer is rank 0, the group's memory. After a failure it tries again if
+  // both ranks should see the same sockets: then the failure is no sign of another host.
   void call(size_t rank, const std::vector<Hello>& hellos) {
     const Hello& theirs = hellos[rank];
     const bool is_near = theirs.host == hellos[static_cast<size_t>(options_.rank)].host;

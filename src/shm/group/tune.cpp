@@ -13,7 +13,7 @@
 namespace shardway::shm {
 namespace {
 
-// How the groups of this process were tuned, each way once.
+// How the groups of this process were tuned: one entry per way, with the number of groups.
 class TuningRecord {
  public:
   static TuningRecord& instance() {
@@ -75,8 +75,8 @@ class Tuner {
     const TuningDefault record = default_for(processor_, shares_cache_);
     const Tuning given = given_.value_or(Tuning{});
     const bool are_two = ranks == 2 && given.shuttles;
-    // Ranks that take turns on a core hand back: 4 ranks on 2 cores, 64 MiB of one of them, 17 ms in every
-    // run, and without up to 40 (decision 6).
+    // Ranks that take turns on a core hand back: with 4 ranks on 2 cores and 64 MiB from one of them, every
+    // run takes 17 ms, and without handing back up to 40 (decision 6).
     const Chosen swap = are_two ? chosen(given.swaps, pins_.swap, false, record.swaps)
                                 : Chosen{.is_on = false, .from = "only two ranks swap"};
     const Chosen hand_back = chosen(given.hands_back, pins_.hand_back, true, record.hands_back);

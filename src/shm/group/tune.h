@@ -8,8 +8,8 @@
 
 namespace shardway::shm {
 
-// The tuning of a group whose ranks said this, the same on every rank. What the options give counts before
-// all else. tuning_stats() shows it.
+// Returns the tuning of a group whose ranks said these hellos; it is the same on every rank. What the options
+// give takes precedence over all else. tuning_stats() shows the result.
 Tuning tune(const GroupOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core);
 
 }  // namespace shardway::shm

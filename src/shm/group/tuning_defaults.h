@@ -15,9 +15,10 @@ struct TuningDefault {
   bool hands_back;
 };
 
-// Where nothing was measured: what loses least. Where handing back is wrong, it costs a quarter (Xeon); where
-// it is missing, a call takes three times as long (EPYC, 138 us and 40 to 54). Swapping halves the time where
-// it is right (EPYC, 40 us and 20); no machine is on record on which it is wrong.
+// For what was not measured: the choice that loses least. Where handing back is wrong, it costs a quarter
+// (Xeon). Where it is missing, a call takes three times as long (EPYC, 138 us instead of 40 to 54). Where
+// swapping is right, it halves the time (EPYC, 20 us instead of 40); no machine is on record on which it is
+// wrong.
 inline constexpr TuningDefault kSafeDefault{
     .processor = Processor::unknown, .shares_cache = false, .swaps = true, .hands_back = true};
 
@@ -30,9 +31,9 @@ inline constexpr std::array kTuningDefaults = {
     // of 490.
     TuningDefault{.processor = Processor::amd_zen, .shares_cache = false, .swaps = true, .hands_back = true},
     // Xeon (0006). Handing back makes calls 24 % slower between 2 ranks, 7 to 10 % among 8. Swapping was not
-    // measured by itself: it is on as where nothing is on record.
+    // measured by itself: it is on, as in kSafeDefault.
     TuningDefault{.processor = Processor::intel, .shares_cache = true, .swaps = true, .hands_back = false},
-    // Not measured between sockets: as the one Xeon that was.
+    // Not measured between sockets: the same as for the one Xeon that was measured.
     TuningDefault{.processor = Processor::intel, .shares_cache = false, .swaps = true, .hands_back = false},
     // Arm has no entry yet: nobody has measured it.
 };

@@ -10,8 +10,8 @@
 
 namespace shardway::shm {
 
-// All ranks of a program, or why they have no group. Throws std::invalid_argument where the options or the
-// environment make no sense, PeerLost for a rank that does not come.
+// Joins all ranks of a program, or says why they have no group. Throws std::invalid_argument if the options
+// or the environment make no sense, and PeerLost for a rank that does not come.
 JoinedGroup join_world(const shardway::JoinOptions& options);
 
 // A group that is to be split, as one of its ranks sees it.
@@ -28,8 +28,8 @@ struct SplitGroup {
   std::vector<int64_t> members = {};
 };
 
-// The ranks of one color by key and rank. Collective over the whole. Throws std::invalid_argument, on every
-// rank, for a negative color and where ranks of one color share no memory.
+// Makes a group of the ranks of each color, ordered by key and then by rank. Collective over the whole.
+// Throws std::invalid_argument, on every rank, if a color is negative or ranks of one color share no memory.
 SplitGroup split(const Whole& whole, int64_t color, int64_t key);
 
 }  // namespace shardway::shm

@@ -22,7 +22,7 @@ struct Address {
   socklen_t bytes = 0;
 };
 
-// The first byte is zero: that is what makes the name one of the kernel's.
+// The first byte of the path is zero, which makes the name an abstract one that lives in the kernel.
 Address address_of(const std::string& name) {
   Address address;
   address.socket.sun_family = AF_UNIX;
@@ -53,7 +53,7 @@ File connect_to(const std::string& name, std::chrono::milliseconds patience) {
   File connection = fresh_socket();
   const timeval limit{.tv_sec = patience.count() / 1000, .tv_usec = patience.count() % 1000 * 1000};
   setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));  // of connect as well
+  setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));  // limits connect as well
   const Address address = address_of(name);
   int failed = 0;
   do {

@@ -1,4 +1,4 @@
-// Unix sockets whose names live in the kernel, in this network namespace, and end with them.
+// Unix sockets whose names live in the kernel, in this network namespace, and vanish with the socket.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,8 +14,8 @@ namespace shardway::shm {
 File listen_at(const std::string& name);
 File connect_to(const std::string& name, std::chrono::milliseconds patience);
 
-// Who is at the other end, by the kernel's word; the pid is 0 when it is not in our namespace. Throws
-// std::runtime_error where it belongs to another user.
+// Returns who is at the other end according to the kernel; the pid is 0 if the process is not in this pid
+// namespace. Throws std::runtime_error if it belongs to another user.
 ucred checked_peer(const File& connection);
 
 }  // namespace shardway::shm

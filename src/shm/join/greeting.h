@@ -1,4 +1,4 @@
-// What a rank says first where the ranks of a job meet.
+// What a rank says first when the ranks of a job meet.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace shardway::shm {
 
-// The name of a job in few bytes; no two names that anybody gives have the same.
+// A hash of a job's name, long enough that names in use do not collide.
 using JobDigest = std::array<uint64_t, 2>;
 JobDigest digest_of(std::string_view name);
 
@@ -27,7 +27,7 @@ using GreetingBytes = std::array<std::byte, kGreetingBytes>;
 
 GreetingBytes bytes_of(const Greeting& greeting);
 
-// Nothing where the bytes are no greeting of this version, or name no rank.
+// Returns nothing if the bytes are not a greeting of this version, or name no valid rank.
 std::optional<Greeting> greeting_of(std::span<const std::byte> bytes);
 
 }  // namespace shardway::shm

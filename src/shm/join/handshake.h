@@ -24,7 +24,7 @@ inline constexpr uint64_t kHandshakeVersion = 4;
 inline constexpr size_t kReasonBytes = 320;
 using Reason = std::array<char, kReasonBytes>;
 
-// The first round: where to find a rank, and the word that opens its door.
+// The first round: where to find a rank, and the secret that opens its doorway.
 struct Hello {
   uint64_t version = kHandshakeVersion;
   uint64_t is_willing = 0;
@@ -35,22 +35,22 @@ struct Hello {
   HostMark host = {};
   int64_t pid = 0;
   cpu_set_t cores = {};
-  cpu_set_t cores_at_cache = {};  // those that share the last cache of its first; rank 0's word counts
+  cpu_set_t cores_at_cache = {};  // the cores that share its first core's last cache; rank 0's word counts
   int64_t quota = -1;
   Processor processor = Processor::unknown;  // rank 0's word counts
   TuningPins pins = {};
-  uint8_t is_mistaken = 0;  // its user made a mistake, which why_not tells: no rank goes on
+  uint8_t is_mistaken = 0;  // its user made a mistake, which why_not describes: no rank goes on
   Reason why_not = {};
 };
 
-// The second round: what came of it.
+// The second round: whether the rank has met all others.
 struct Verdict {
   uint64_t is_met = 0;
   int64_t board = 0;  // its offset in the arena
   Reason why_not = {};
 };
 
-// Every rank's word of a round, by rank. Throws std::logic_error where the exchange gave another length.
+// Every rank's word of a round, by rank. Throws std::logic_error if the exchange gave another length.
 template <class Word>
 std::vector<Word> words_of(std::span<const std::byte> all, int64_t ranks) {
   std::vector<Word> words(static_cast<size_t>(ranks));
@@ -60,14 +60,15 @@ std::vector<Word> words_of(std::span<const std::byte> all, int64_t ranks) {
   return words;
 }
 
-// As much of a reason as fits, and what a rank's reason says.
+// reason_of keeps as much of the text as fits; text_of returns what a rank's reason says.
 Reason reason_of(const std::string& text);
 std::string text_of(const Reason& reason);
 
 // A rank as messages name it: its number and its process.
 std::string name_of(size_t rank, const Hello& hello);
 
-// The users' mistake, for which every rank throws, or nothing: SHARDWAY_TUNING is invalid or differs.
+// Returns the users' mistake, for which every rank throws, or nothing. The mistake is a SHARDWAY_TUNING that
+// is invalid or differs between ranks.
 std::optional<std::string> mistake_of(const std::vector<Hello>& hellos);
 
 // Why these ranks have no group, or nothing.

@@ -79,8 +79,8 @@ Process process_of(int64_t pid) {
   return process;
 }
 
-// MPICH names no job, but one process starts all ranks of a host, be it through scripts; without it, the
-// parent.
+// Returns the process that starts all MPICH ranks of a host, possibly through scripts, or the parent if there
+// is none. It stands for the job, which MPICH does not name.
 int64_t mpich_starter() {
   for (int64_t pid = getppid(); pid > 1;) {
     const Process process = process_of(pid);
@@ -108,7 +108,8 @@ Job job_by_hand() {
 
 }  // namespace
 
-// The innermost launcher first: torchrun may run below mpirun, and what it starts is its own.
+// The innermost launcher comes first: torchrun may run below mpirun, and the ranks that it starts are its
+// own.
 Job job_of_environment() {
   if (is_set("SHARDWAY_JOB")) return read(kLaunch, "launch " + text_of("SHARDWAY_JOB"));
   if (is_set("TORCHELASTIC_RUN_ID")) return read(kTorchrun, torchrun_name());

@@ -10,9 +10,9 @@ namespace shardway::shm {
 struct Job {
   int64_t rank = 0;
   int64_t size = 1;
-  std::optional<int64_t> local_size = std::nullopt;  // of this host, where the launcher tells
-  std::string name = {};      // the same for all ranks of a launch, and another for any other
-  bool has_id = true;         // false: set by hand, the name may be another job's too
+  std::optional<int64_t> local_size = std::nullopt;  // on this host, if the launcher says
+  std::string name = {};      // the same for all ranks of a launch, and different for any other launch
+  bool has_id = true;         // false: started by hand, another job may have the same name
   std::string launcher = {};  // empty: none, the process is alone
 };
 

@@ -23,14 +23,14 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kShortPatience = 1s;  // of a connection to a socket of this host
+constexpr auto kShortPatience = 1s;  // for a connection to a socket of this host
 constexpr int64_t kMostText = 1 << 12;
 
-// Without an id nobody can tell two jobs apart but by a rank number that comes twice. So a meeting stays open
-// for this long when all have come.
+// Without an id, two jobs can be told apart only by a rank number that comes twice. So a meeting stays open
+// for this long after all have come.
 constexpr auto kSecondLook = 500ms;
 
-// And for this long when ranks disagree, so that those who are about to come hear of it.
+// It stays open for this long after ranks disagree, so that those who are about to come hear of it.
 constexpr auto kAftermath = 1s;
 
 struct Head {
@@ -44,7 +44,7 @@ int64_t next_meeting() {
   return count.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Names of sockets are short, and those of jobs may not be.
+// The name holds a digest: names of sockets are short, and names of jobs may be long.
 std::string socket_name(const Job& job, int64_t meeting) {
   const JobDigest digest = digest_of(job.name);
   return "shardway-job-" + std::to_string(geteuid()) + "-" + std::to_string(digest[0]) + "-" +
@@ -76,8 +76,8 @@ std::optional<File> listener_at(const std::string& name) {
   }
 }
 
-// That a meeting is over is to be seen as long as its host's process has no other: whoever comes late need
-// not wait for it.
+// A socket of this name shows that a meeting is over, until its host's process ends another meeting. So a
+// rank that comes late need not wait.
 std::string name_when_over(const std::string& name) { return name + "-over"; }
 
 void show_that_it_is_over(const std::string& name) {
@@ -135,7 +135,8 @@ Head receive_head(const File& from, Clock::time_point deadline, int64_t peer) {
   return head;
 }
 
-// A block of this length from rank 0, or what it says of a disagreement, as std::invalid_argument.
+// Returns a block of this length from rank 0. If rank 0 reports a disagreement, throws its text as
+// std::invalid_argument.
 std::vector<std::byte> receive_answer(const File& host, size_t bytes, Clock::time_point deadline) {
   const Head head = receive_head(host, deadline, 0);
   const bool is_text = head.is_disagreement != 0 && head.bytes >= 0 && head.bytes <= kMostText;
@@ -205,7 +206,7 @@ void Meeting::take(Guest guest) {
   }
 }
 
-// Guests hear that all have come, or that they disagree.
+// Tells the guests that all have come, or that the ranks disagree.
 void Meeting::welcome() {
   const bool is_agreed = disagreement_.empty();
   for (size_t rank = 1; rank < guests_.size(); ++rank) {

@@ -13,15 +13,16 @@
 
 namespace shardway::shm {
 
-// Rank 0 listens at a socket that the job's name leads to, takes every rank's block and gives all to each.
+// Rank 0 listens at a socket named after the job, takes every rank's block and gives all blocks to each rank.
 class Meeting {
  public:
   // Collective. Throws PeerLost for a rank that does not come within the timeout, and std::invalid_argument,
-  // on every rank that comes, where two have one number or the ranks disagree on how many they are.
+  // on every rank that comes, if two processes have the same rank or the ranks disagree on how many there
+  // are.
   Meeting(const Job& job, std::chrono::milliseconds timeout);
 
-  // Every rank's block in rank order: collective, all of one length. Throws PeerLost for a rank that is gone,
-  // and std::invalid_argument, on every rank, where the ranks disagree.
+  // Collective. Returns every rank's block in rank order; all have the same length. Throws PeerLost for a
+  // rank that is gone, and std::invalid_argument, on every rank, if the ranks disagree.
   std::vector<std::byte> exchange(std::span<const std::byte> mine);
 
  private:
@@ -38,7 +39,7 @@ class Meeting {
   Job job_;
   Clock::time_point deadline_;
   std::string name_;               // of the socket
-  std::vector<File> guests_;       // on rank 0, by rank; none at 0; behind them those who disagree
+  std::vector<File> guests_;       // on rank 0, by rank, none at 0; then who disagreed or came after that
   std::string disagreement_ = {};  // on rank 0: what the guests will be told
   File host_;                      // on the others
 };

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 1s;  // for what a caller says at once
+constexpr auto kPatience = 1s;  // for the greeting of a caller
 constexpr auto kPause = 10ms;   // until there may be file descriptors again
 constexpr size_t kMostCallers = 256;
 
@@ -25,7 +25,7 @@ bool is_shortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-// Whether there is more to be had later; `bytes` is what was got now.
+// Returns whether more may come later; `bytes` is how many came now.
 bool read_more(const File& from, std::span<std::byte> to, size_t& bytes) {
   const ssize_t got = recv(from.get(), to.data(), to.size(), MSG_DONTWAIT);
   bytes = got > 0 ? static_cast<size_t>(got) : 0;
@@ -90,7 +90,7 @@ std::optional<Guest> Reception::find_greeting() {
   return std::nullopt;
 }
 
-// Until something may have changed; a signal is such a thing.
+// Waits until something may have changed, or a signal comes.
 void Reception::wait(Clock::time_point until) const {
   std::vector<pollfd> files;
   for (const Caller& caller : callers_) {

@@ -1,4 +1,4 @@
-// Who comes to a listening socket and greets.
+// Receives those who connect to a listening socket and greet.
 #pragma once
 
 #include <chrono>
@@ -15,17 +15,17 @@ struct Guest {
   Greeting greeting;
 };
 
-// All who connect are heard at once: one that stays silent, or says something else, keeps nobody waiting and
-// is sent away after a second.
+// All who connect are heard at once. One that stays silent, or says something else, keeps nobody waiting and
+// is sent away after a second at most.
 class Reception {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Guests are of this user and of this job.
+  // Only processes of this user and this job become guests.
   Reception(File listener, const JobDigest& job);
 
-  // The next guest that has greeted, or none by that time. Throws std::system_error, then, where somebody
-  // came and could not be let in, as for want of file descriptors.
+  // Returns the next guest that has greeted, or nothing if none has by that time. In that case it throws
+  // std::system_error if somebody came and could not be let in, for example for lack of file descriptors.
   std::optional<Guest> next(Clock::time_point until);
 
  private:

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t kMostFiles = 3;  // see Handed
 
-// A rank says its secret at once; who does not is no rank.
+// A rank says its secret at once; whoever does not is no rank.
 constexpr auto kPatience = 1s;
 constexpr size_t kMostVisitors = 256;
 constexpr auto kPauseWithoutFiles = 10ms;  // before the next try of a process that has too many open files
@@ -59,7 +59,7 @@ void send_files(const File& connection, const std::vector<int>& files) {
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int) * files.size());
   std::memcpy(CMSG_DATA(rights), files.data(), sizeof(int) * files.size());
-  // Where it fails, the caller sees that the connection closes, and tries again.
+  // If it fails, the caller sees that the connection closes, and tries again.
   while (sendmsg(connection.get(), &out.message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
@@ -86,7 +86,7 @@ std::vector<File> receive_files(const File& connection) {
   return files;
 }
 
-// In a time that does not tell how much of it is right.
+// Takes the same time however much of the secret is right.
 bool is_same(const std::array<std::byte, sizeof(Nonce)>& said, const Nonce& secret) {
   const auto wanted = std::as_bytes(std::span(secret));
   std::byte difference{};
@@ -132,7 +132,7 @@ void Doorway::serve() {
   }
 }
 
-// False where this process has no room for another file just now.
+// Returns false if this process has no room for another file just now.
 bool Doorway::receive() {
   File connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!connection) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;

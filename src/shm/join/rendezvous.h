@@ -1,4 +1,4 @@
-// File descriptors between the ranks of a group on one host, over a Unix socket without a file.
+// Hands file descriptors between the ranks of a group on one host, over a Unix socket without a file.
 #pragma once
 
 #include <array>
@@ -20,12 +20,12 @@ struct Handed {
   File memory;   // the group's; from rank 0 alone
 };
 
-// Hands this rank's files to whoever has the same user and knows the secret, while it lives. Anybody can see
-// the socket: the secret, which the ranks tell one another through the exchange of their group, makes the
-// difference. A visitor that says nothing keeps nobody waiting.
+// As long as it exists, hands this rank's files to every process of the same user that knows the secret.
+// Anybody can see the socket, but only the ranks know the secret: they tell it one another through the
+// exchange of their group. A visitor that says nothing keeps nobody waiting.
 class Doorway {
  public:
-  // The files stay the caller's.
+  // The caller keeps the files, and closes them.
   explicit Doorway(std::vector<int> files);
   ~Doorway();
   Doorway(const Doorway&) = delete;
@@ -57,7 +57,7 @@ class Doorway {
   std::thread thread_;
 };
 
-// Asks at a peer's doorway. Throws std::runtime_error that says why it got nothing.
+// Asks for the files at a peer's doorway. Throws std::runtime_error that says why it got nothing.
 Handed call_at(uint64_t name, const Nonce& secret, std::chrono::milliseconds patience);
 
 }  // namespace shardway::shm

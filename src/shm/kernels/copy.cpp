@@ -51,7 +51,8 @@ struct BoxCopy {
   }
 };
 
-// Brings the loop whose steps are the smallest in the input next to the innermost one. Whether there is one.
+// Brings the loop with the smallest steps in the input next to the innermost one. Returns whether there is
+// one.
 bool bring_input_neighbours_inward(BoxLoops& loops) {
   const int64_t last = loops.dims() - 1;
   int64_t nearest = last;

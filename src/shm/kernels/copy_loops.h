@@ -1,5 +1,5 @@
-// Copies as a template over the instruction set: `Isa` has kBytes, a vector's size, and stream and fence,
-// a store past the cache and what makes such stores visible.
+// Copies as templates over the instruction set. `Isa` has kBytes, the size of a vector; stream, a store past
+// the cache; and fence, which makes such stores visible.
 #pragma once
 
 #include "shm/kernels/kernels.h"
@@ -7,7 +7,7 @@
 
 namespace shardway::shm {
 
-// Fewer bytes than a vector of `bytes`: two halves that overlap, or smaller ones.
+// Copies fewer bytes than a vector of `bytes`: as two halves that overlap, or as smaller ones.
 template <int bytes>
 SHARDWAY_INLINE void copy_below(std::byte* to, const std::byte* from, int64_t count) {
   if constexpr (bytes == 1) {
@@ -39,7 +39,7 @@ struct Count {
   static constexpr int kCount = count;
 };
 
-// Up to eight vectors, with no loop: from both ends towards the middle.
+// Copies up to eight vectors without a loop, from both ends towards the middle.
 template <class V>
 SHARDWAY_INLINE void copy_few(std::byte* to, const std::byte* from, int64_t bytes) {
   constexpr int64_t kOne = sizeof(V);
@@ -54,7 +54,7 @@ SHARDWAY_INLINE void copy_few(std::byte* to, const std::byte* from, int64_t byte
   both_ends(Count<4>{});
 }
 
-// Stores that cross no line pay from here on.
+// From this many bytes on it pays to align stores, so that none crosses a line.
 constexpr int64_t kAlignFromBytes = 2048;
 constexpr int64_t kLineBytes = 64;
 

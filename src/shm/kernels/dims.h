@@ -1,4 +1,4 @@
-// One number per dim of a tensor, without memory of its own elsewhere.
+// One number per dim of a tensor, stored in place: nothing is allocated.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ inline constexpr size_t kMaxDims = 16;
 
 class FixedDims {
  public:
-  // The numbers are not written before they are used, as they would be by `= {}` of a defaulted constructor.
+  // Leaves the numbers unwritten. With a defaulted constructor, `= {}` would write all of them.
   FixedDims() {}  // NOLINT(modernize-use-equals-default)
   FixedDims(const std::vector<int64_t>& values) : FixedDims(std::span(values)) {}
   FixedDims(const shardway::Dims& values) : FixedDims(std::span(values)) {}

@@ -54,7 +54,7 @@ const Kernels* kernels_for(Isa isa) {
 
 const Kernels& widest() {
   static const Kernels* const found = [] {
-#ifndef __SANITIZE_THREAD__  // which does not see stores past the cache
+#ifndef __SANITIZE_THREAD__  // the thread sanitizer does not see stores past the cache
     for (const Isa isa : {Isa::neon, Isa::avx512, Isa::avx2}) {
       if (const Kernels* kernels = kernels_for(isa)) return kernels;
     }
@@ -64,7 +64,7 @@ const Kernels& widest() {
   return *found;
 }
 
-// Pairs with nothing: whoever forces a set does so before the loops that shall use it.
+// Pairs with nothing: whoever forces a set does so before running the loops that use it.
 std::atomic<const Kernels*> forced = nullptr;
 
 }  // namespace

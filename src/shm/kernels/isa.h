@@ -15,7 +15,7 @@ bool supports(Isa isa);
 // What the loops use: the widest that is supported, unless a test forced another.
 Isa current_isa();
 
-// For tests and benches, on the whole process. Throws std::invalid_argument when it is not supported.
+// For tests and benches; applies to the whole process. Throws std::invalid_argument if it is not supported.
 void force_isa(Isa isa);
 
 }  // namespace shardway::shm

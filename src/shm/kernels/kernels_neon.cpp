@@ -41,7 +41,8 @@ struct Neon {
   using F16 = F16InHardware;
   using V = Vector<uint64_t, kBytes>;
 
-  // Stores past the cache are a hint on Arm, and of pairs: not measured, so not taken.
+  // On Arm, stores past the cache are only a hint and store pairs of registers. They were not measured, so
+  // they are not used.
   static SHARDWAY_INLINE void stream(std::byte* to, V v) { store(to, v); }
   static SHARDWAY_INLINE void fence() {}
 };

@@ -8,7 +8,7 @@
 namespace shardway::shm {
 namespace {
 
-// In pairs of lanes, since conversions and shuffles of narrow lanes in the compiler's notation go one by one.
+// Works on pairs of lanes, because the compiler converts and shuffles narrow lanes one by one.
 struct HalfWords {
   using U16 = Vector<uint16_t, 8>;
   using U32 = Vector<uint32_t, 16>;

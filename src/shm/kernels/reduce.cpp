@@ -19,7 +19,7 @@ constexpr std::array<const char*, 15> kElementNames = {"bool", "u8",  "u16", "u3
 constexpr std::array<int64_t, 15> kElementBytes = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
 constexpr std::array<const char*, 7> kReductionNames = {"sum",  "min", "max", "product",
                                                         "band", "bor", "bxor"};
-constexpr double kFactorLimit = 0x1.0p63;  // of integers, which convert from it
+constexpr double kFactorLimit = 0x1.0p63;  // for integers, to which the factor is converted
 
 [[noreturn]] void refuse(const Combine& how, const std::string& why) {
   throw std::invalid_argument(std::string("reduce: ") + kReductionNames.at(static_cast<size_t>(how.op)) +
@@ -30,10 +30,10 @@ bool is_integer(Element element) { return element >= Element::u8 && element <= E
 
 constexpr size_t kFewOperands = 9;
 
-// Whether a result of so many bytes goes past the cache: not where the lines are there already.
+// Whether a result of so many bytes goes past the cache. It does not if its lines are in the cache already.
 bool streams(int64_t bytes, bool is_in_place) { return bytes >= kStreamFromBytes && !is_in_place; }
 
-// The loop, and what it is to be told.
+// The loop for a combination, and the combination that it is given.
 struct Reducer {
   ReduceLoop loop = nullptr;
   Combine how = {};
@@ -56,7 +56,7 @@ struct Reducer {
   }
 
  private:
-  // Block by block: what is combined is written on while it is in the nearest cache.
+  // Works block by block: a block is combined, and written on while it is in the nearest cache.
   void run_past_cache(std::byte* to, std::span<const std::byte* const> addends, int64_t count) const {
     constexpr int64_t kBlockBytes = 4096;
     std::array<std::byte, kBlockBytes> block;

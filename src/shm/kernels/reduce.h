@@ -29,10 +29,10 @@ enum class Reduction : uint8_t { sum, min, max, product, band, bor, bxor };
 
 int64_t bytes_of(Element element);
 
-// Whether it has a meaning: complex numbers have no order, only integers and booleans have bits.
+// Whether the reduction is defined: complex numbers have no order, and only integers and booleans have bits.
 bool is_defined(Element element, Reduction op);
 
-// What happens to the addends: each is multiplied by `factor` (of a sum only), they are combined, and the
+// What happens to the addends: each is multiplied by `factor` (in a sum only), they are combined, and the
 // result is divided by `divisor`. Integers and booleans are not divided.
 struct Combine {
   Element element = Element::f32;
@@ -41,11 +41,12 @@ struct Combine {
   double factor = 1;
 };
 
-// `to` = the addends, in their order; at least one. f16 and bf16 accumulate in f32 and round once, at the
-// end. A NaN among the addends of min and max stays. The bits depend on nothing else: not on the
-// instruction set, the alignment or how a range is cut. `to` may be one of the addends itself, and
-// overlaps none otherwise. Throws std::invalid_argument where the reduction is not defined. A large result
-// goes past the cache; a piece of one as well, if the bytes of the whole are given.
+// Combines the addends, of which there is at least one, in their order and writes the result to `to`. f16 and
+// bf16 accumulate in f32 and round once, at the end. A NaN among the addends of min and max stays. The bits
+// of the result depend on nothing else: not on the instruction set, the alignment or how a range is cut. `to`
+// may be one of the addends itself; otherwise it overlaps none. Throws std::invalid_argument if the reduction
+// is not defined. A large result goes past the cache; so does a piece of one, if `whole_bytes` gives the
+// bytes of the whole.
 void reduce(std::byte* to, std::span<const std::byte* const> addends, int64_t count, const Combine& how,
             int64_t whole_bytes = 0);
 
@@ -55,7 +56,7 @@ struct StridedAddend {
   std::span<const int64_t> strides = {};
 };
 
-// As reduce, of boxes: every addend and the output have the extent, each with its own strides.
+// Like reduce, for boxes: every addend and the output have this extent, each with its own strides.
 void reduce_box(std::byte* to, std::span<const int64_t> to_strides, std::span<const StridedAddend> addends,
                 std::span<const int64_t> extent, const Combine& how, int64_t whole_bytes = 0);
 

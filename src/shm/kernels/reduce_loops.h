@@ -61,8 +61,8 @@ struct Bf16Lanes {
   }
 };
 
-// Of two NaNs the machine keeps the first operand's, and a compiler may swap operands: where `a` is a NaN it
-// is both operands, so that the first addend's NaN stays.
+// If both operands are NaNs, the machine keeps the first one's bits, but a compiler may swap the operands. So
+// if `a` is a NaN it serves as both operands, and the first addend's NaN stays.
 template <class V>
 SHARDWAY_INLINE V beside(V a, V b) {
   return a != a ? a : b;
@@ -81,7 +81,7 @@ struct Product {
   }
 };
 
-// Where rounding makes all NaNs one, none needs to be kept.
+// For elements whose rounding turns all NaNs into one: there is no need to keep the first.
 struct SumWithOneNan {
   template <class V>
   static SHARDWAY_INLINE V of(V a, V b) {
@@ -114,7 +114,7 @@ struct Xor {
   }
 };
 
-// The first NaN stays, wherever it stands among the addends; of equal numbers (+0 and -0) the first.
+// The first NaN stays, wherever it stands among the addends. Among equal numbers (+0 and -0) the first stays.
 struct Min {
   template <class V>
   static SHARDWAY_INLINE V of(V a, V b) {
@@ -130,7 +130,7 @@ struct Max {
   }
 };
 
-// Of numbers that lie as real, imaginary, real, …: (a + bi)(c + di) = (ac - bd) + (ad + bc)i.
+// For numbers that lie as real, imaginary, real, …: (a + bi)(c + di) = (ac - bd) + (ad + bc)i.
 struct ComplexProduct {
   template <class V>
   static SHARDWAY_INLINE V of(V x, V y) {
@@ -152,7 +152,8 @@ struct ComplexProduct {
   }
 };
 
-// What a whole run has in common. A division by a power of two is the product with its inverse, to the bit.
+// The factor and divisor of a whole run. Dividing by a power of two gives the same bits as multiplying by its
+// inverse.
 template <class Lane>
 struct Scale {
   Lane factor = 1;
@@ -182,7 +183,8 @@ SHARDWAY_INLINE Scale<Lane> scale_of(const Combine& how) {
 // The four (or fewer) vectors of accumulators stay in registers while every addend passes over them once.
 constexpr int kVectorsAtOnce = 4;
 
-// Reduces `vectors` vectors at byte `at`; of the only one, `rest` bytes when that is not 0.
+// Reduces `vectors` vectors at byte `at`. If `rest` is not 0, there is one vector, and only its first `rest`
+// bytes are reduced.
 template <class L, class Op, bool scaled, int vectors>
 SHARDWAY_INLINE void reduce_vectors(std::byte* to, const std::byte* const* addends, int64_t addend_count,
                                     int64_t at, int64_t rest, const Scale<typename L::Lane>& scale) {

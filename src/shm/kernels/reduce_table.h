@@ -1,4 +1,5 @@
-// Which loop reduces which elements. Sums, products and bits of signed integers are those of unsigned ones.
+// Which loop reduces which elements. Sums, products and bit operations of signed integers use the loops of
+// unsigned ones.
 #pragma once
 
 #include "shm/kernels/reduce_loops.h"

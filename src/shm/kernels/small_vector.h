@@ -14,7 +14,7 @@ class SmallVector {
   static_assert(std::is_trivially_destructible_v<T>);
 
  public:
-  // What lies inside is not written before it is used, as it would be by `= {}` of a defaulted constructor.
+  // Leaves the inside unwritten. With a defaulted constructor, `= {}` would write all of it.
   SmallVector() {}  // NOLINT(modernize-use-equals-default)
   SmallVector(const SmallVector& other) : size_(other.size_), outside_(other.outside_) {
     if (size_ <= inside) std::uninitialized_copy(other.begin(), other.end(), inside_begin());

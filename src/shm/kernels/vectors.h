@@ -1,5 +1,5 @@
 // Vectors of lanes in the compiler's own notation. Everything here and in the loop headers is a template over
-// the instruction set or inlined always, so that the linker never takes one set's code for another's.
+// the instruction set or always inlined, so that the linker never takes one set's code for another's.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ SHARDWAY_INLINE To bits_as(const From& from) {
   return to;
 }
 
-// Conversions of f16 that need no instruction for it; `Words` widens 16-bit lanes to 32 bits and narrows them
+// Conversions of f16 that need no f16 instructions. `Words` widens 16-bit lanes to 32 bits and narrows them
 // back. f32 to f16 rounds to the nearest, ties to even; a NaN becomes the quiet NaN of its sign.
 template <class Words>
 struct F16InIntegers {

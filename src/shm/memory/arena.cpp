@@ -20,7 +20,7 @@ constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHeadBytes = kPageBytes;
 constexpr int64_t kGrowBytes = 2 << 20;
 constexpr int64_t kLeastArena = 64 << 20;
-constexpr int64_t kLargestArena = int64_t{256} << 30;  // peers map all of it: addresses are not endless
+constexpr int64_t kLargestArena = int64_t{256} << 30;  // peers map all of it, and address space is limited
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
@@ -29,7 +29,7 @@ int64_t rounded(int64_t bytes) {
   return bytes < 2048 ? (std::max(bytes, int64_t{1}) + 63) / 64 * 64 : whole_pages(bytes);
 }
 
-// ftruncate past the file size limit would be a signal, not an error.
+// ftruncate past the file size limit would raise a signal instead of returning an error.
 int64_t within_file_limit(int64_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return bytes;

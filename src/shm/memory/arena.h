@@ -19,26 +19,27 @@ struct ArenaStats {
   int64_t limit_bytes = 0;
 };
 
-// One sparse file without a name, sized once, mapped once by its rank for writing and once by each peer for
-// reading; nobody can write it in another way. Blocks grow it from the front; what is freed stays committed
-// for the next block: a file that is sealed against writing has no holes punched into it either. Any thread
-// may call. In a child of fork allocate throws WrongProcess, and free does nothing.
+// One sparse file without a name, sized once. Its rank maps it once for writing, and each peer maps it once
+// for reading; nobody can write it in another way. Blocks fill it from the front. Memory that is freed stays
+// committed for the next block, because no holes can be punched into a file that is sealed against writing.
+// Any thread may call. In a child of fork, allocate throws WrongProcess and free does nothing.
 class Arena {
  public:
-  // Throws std::system_error where the system has no such memory.
+  // Throws std::system_error if the system does not provide such memory.
   static std::shared_ptr<Arena> create(int64_t limit_bytes);
 
-  // This process's own, made by the first call; of a size that takes all of the machine's memory. A child
-  // of fork gets one of its own.
+  // This process's own arena, made by the first call, with room for all of the machine's memory. A child of
+  // fork gets one of its own.
   static std::shared_ptr<Arena> of_process();
 
   // What this process's own arena holds; zeros before there is one.
   static ArenaStats stats_of_process();
 
-  // Lets go of this process's own arena if nothing is in it and no group has it: the next call makes another.
+  // Lets go of this process's own arena if nothing is in it and no group has it. The next of_process makes
+  // another.
   static void renew_of_process();
 
-  // Of the arenas that of_process made, here or in a parent before fork.
+  // Both look among the arenas that of_process made, here or in a parent before fork.
   static bool is_in_any(const std::byte* data);
   static void free_anywhere(std::byte* block);
 

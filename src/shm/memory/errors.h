@@ -13,7 +13,7 @@ class PeerLost : public std::runtime_error {
   PeerLost(int64_t peer, const std::string& why)
       : PeerLost(peer, "rank " + std::to_string(peer) + " could not be reached: " + why, Whole{}) {}
 
-  // Of what this rank did itself, or of nobody in particular: the whole text.
+  // For what this rank did itself, or for nobody in particular: `text` is the whole message.
   static PeerLost said(int64_t rank, const std::string& text) { return {rank, text, Whole{}}; }
 
   int64_t peer() const { return peer_; }
@@ -25,12 +25,12 @@ class PeerLost : public std::runtime_error {
   int64_t peer_;
 };
 
-// Ranks are in different calls, or in different ones of a kind. All of them throw it; the group goes on.
+// Ranks are in different calls, or in different calls of one kind. All of them throw it; the group goes on.
 class Disagreement : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// An arena cannot grow: by its own size, or because the machine or the control group has too little memory.
+// An arena cannot grow: it has reached its size, or the machine or the control group has too little memory.
 class ArenaFull : public std::runtime_error {
  public:
   ArenaFull(int64_t needed, int64_t available)

@@ -1,13 +1,13 @@
-// A lock that a child of fork finds free, with what it guards whole.
+// A lock that a child of fork finds free, with intact data behind it.
 #pragma once
 
 #include <mutex>
 
 namespace shardway::shm {
 
-// fork waits until every such lock is free and holds it meanwhile: a thread that another process does not
-// have cannot have left it locked there. For locks of the whole process, which are never destroyed; no thread
-// may hold two of them at once.
+// fork waits until every such lock is free, and holds all of them meanwhile. So no thread that exists only in
+// the parent can have left one locked in the child. Only for locks of the whole process, which are never
+// destroyed. No thread may hold two of them at once.
 class ForkMutex {
  public:
   ForkMutex();

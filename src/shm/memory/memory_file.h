@@ -10,18 +10,18 @@
 
 namespace shardway::shm {
 
-// A number that nobody else has, and that nobody guesses.
+// A random number that nobody else has and nobody can guess.
 using Nonce = std::array<uint64_t, 2>;
 Nonce random_nonce();
 std::string text_of(const Nonce& nonce);
 
-// What a shared file begins with: who maps it reads the nonce back, to know that the memory is the same.
+// The beginning of a shared file. Whoever maps the file reads the nonce to know that it is the right memory.
 struct MemoryHead {
   Nonce nonce;
   int64_t size;
 };
 
-// A file's bytes in this process, out of its core dumps. Throws std::system_error.
+// A file's bytes as mapped by this process, left out of its core dumps. Throws std::system_error.
 class Mapping {
  public:
   enum class Access : uint8_t { read, write };
@@ -45,8 +45,8 @@ class Mapping {
 File new_memory_file();
 void set_size(const File& file, int64_t bytes);
 
-// From now on the file has this size for ever; only what is mapped already can be written, or all that is
-// mapped for writing.
+// Fixes the size of the file for ever. With those_there_are, only mappings that exist already can write it;
+// with anybody, later ones can as well.
 enum class Writers : uint8_t { those_there_are, anybody };
 void seal(const File& file, Writers writers);
 
@@ -55,8 +55,8 @@ inline bool lies_within(int64_t size, int64_t offset, int64_t bytes) {
   return offset >= 0 && bytes >= 0 && bytes <= size && offset <= size - bytes;
 }
 
-// All of a peer's file. Throws std::runtime_error unless its size is fixed, so that a look at it is no
-// signal, and unless it begins with this nonce.
+// Maps all of a peer's file. Throws std::runtime_error unless it is ordinary memory of a fixed size, so that
+// reading it cannot raise a signal, and begins with this nonce.
 Mapping map_of_peer(const File& file, Mapping::Access access, const Nonce& expected);
 
 }  // namespace shardway::shm

@@ -11,21 +11,22 @@
 
 namespace shardway::shm {
 
-// All of a peer's arena, read-only, and a handle of its process. Groups with the same peer share one. Where
-// the peer is a thread of this process, the arena is seen where its owner sees it.
+// All of a peer's arena, read-only, and a handle of its process. Groups with the same peer share one. If the
+// peer is a thread of this process, the arena is read in its owner's own mapping.
 class Peer {
  public:
   explicit Peer(std::shared_ptr<Arena> arena);
 
-  // As map_of_peer does it.
+  // Maps the arena as map_of_peer does.
   Peer(const File& arena, File process, const Nonce& expected);
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  // Lets other threads of this process find the arena, for as long as it is.
+  // Lets other threads of this process find the arena, as long as it exists.
   static void announce(const std::shared_ptr<Arena>& arena);
 
-  // The one that is mapped already, or announced, if any.
+  // find returns the peer that is mapped already, or whose arena was announced, or null. remember lets find
+  // return this peer; if another thread was first, it returns that thread's.
   static std::shared_ptr<Peer> find(const Nonce& nonce);
   static std::shared_ptr<Peer> remember(std::shared_ptr<Peer> peer);
 
@@ -40,7 +41,7 @@ class Peer {
  private:
   File process_;
   Nonce nonce_;
-  std::shared_ptr<Arena> arena_ = nullptr;  // of this process; null: another's, mapped here
+  std::shared_ptr<Arena> arena_ = nullptr;  // if it is this process's; null: another's, mapped here
   Mapping mapping_ = {};
   const std::byte* base_ = nullptr;
   int64_t size_ = 0;

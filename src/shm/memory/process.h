@@ -1,4 +1,4 @@
-// What a process knows of itself and of the machine it runs on.
+// What a process knows about itself and about the machine it runs on.
 #pragma once
 
 #include <sched.h>
@@ -11,15 +11,15 @@
 
 namespace shardway::shm {
 
-// How many forks lie between this process and the first that asked: what was made under another number
-// belongs to a parent. No system call.
+// How many forks lie between this process and the first that asked. What was made under another number
+// belongs to a parent. Makes no system call.
 uint64_t fork_generation();
 
 // A file that is readable once this process has ended. Throws std::system_error.
 File handle_of_process();
 
-// Which ranks can meet at a socket: those of one running system and of one network namespace in it. Zeros
-// where the system does not tell.
+// Tells which ranks can meet at a socket: those of one running system and of one network namespace in it.
+// Zero where the system does not say.
 struct HostMark {
   std::array<char, 40> boot = {};
   uint64_t network = 0;
@@ -31,7 +31,7 @@ HostMark host_mark();
 // "on this host", "on another host" or "in another network namespace of this host".
 const char* place_of(const HostMark& theirs, const HostMark& own);
 
-// Bytes that can still be had: the least of MemAvailable and what the control groups leave.
+// Bytes that can still be allocated: the least of MemAvailable and what the control groups leave.
 int64_t available_memory_bytes();
 
 // All of the machine's memory.
@@ -41,7 +41,7 @@ int64_t physical_memory_bytes();
 cpu_set_t allowed_cores();
 int64_t core_quota();
 
-// Whether each of the processes, which may run on these cores and are paid this many, can have a core.
+// Whether each process can have a core of its own, given the cores it may run on and the quotas.
 bool every_rank_has_a_core(std::span<const cpu_set_t> allowed, std::span<const int64_t> quotas);
 
 }  // namespace shardway::shm

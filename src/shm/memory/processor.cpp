@@ -14,7 +14,7 @@ namespace {
 
 #if defined(__x86_64__) || defined(__i386__)
 Processor identify() {
-  constexpr unsigned kZen = 0x17;  // the first family of it
+  constexpr unsigned kZen = 0x17;  // the first Zen family
   unsigned most = 0;
   unsigned eax = 0;
   unsigned ebx = 0;
