@@ -49,8 +49,8 @@ const char* why_no_dense(const BlockView& block, int64_t element_bytes) {
   const bool has_such_dim = header.dim == 0 || (header.dim > 0 && header.dim < header.ndim);
   if (header.ndim < least_dims || !has_such_dim) return "its tensor has no such dim";
   const int64_t bytes = dense_bytes(block.shape(), header.ndim, element_bytes);
-  if (bytes < 0) return "its tensor cannot have such a shape";
-  if (header.slot_bytes >= 0 && header.slot_bytes != bytes) return "its payload is not what its shape says";
+  if (bytes < 0) return "its shape is invalid";
+  if (header.slot_bytes >= 0 && header.slot_bytes != bytes) return "its payload does not have the size of its shape";
   return nullptr;
 }
 
@@ -59,7 +59,7 @@ const char* why_no_sparse(const BlockView& block) {
   const BlockHeader& header = block.header();
   const bool is_shape =
       std::all_of(block.shape(), block.shape() + header.ndim, [](int64_t extent) { return extent >= 0; });
-  if (!is_shape || header.dim < 0 || header.dim > header.ndim) return "its tensor cannot have such a shape";
+  if (!is_shape || header.dim < 0 || header.dim > header.ndim) return "its shape is invalid";
   return nullptr;
 }
 
@@ -75,7 +75,7 @@ const char* why_no_tensor(const BlockView& block, const Kinds& kinds) {
 const char* why_no_counts(const BlockView& block) {
   for (int64_t rank = 0; rank < block.ranks(); ++rank) {
     for (const int64_t count : {block.sent_to(rank), block.expected_of(rank)}) {
-      if (count < 0 || count > kMostElements) return "it counts elements that cannot be";
+      if (count < 0 || count > kMostElements) return "its element counts are invalid";
     }
   }
   return nullptr;
@@ -85,11 +85,11 @@ const char* why_no_sizes(const BlockView& block) {
   if (is_of_torch(block.collective())) return why_no_counts(block);
   const BlockHeader& header = block.header();
   const int64_t total = header.has_sizes ? total_of(block.sizes(), block.ranks()) : 0;
-  if (total < 0) return "its sizes cannot be";
+  if (total < 0) return "its sizes are invalid";
   if (splits_own(block.collective()) && (!header.has_sizes || total != block.extent()))
-    return "its sizes are not those of its tensor";
+    return "its sizes do not add up to its tensor";
   const bool counts = block.collective() == Collective::all_to_all_v && header.has_recv_sizes;
-  return counts && total_of(block.recv_sizes(), block.ranks()) < 0 ? "its recv_sizes cannot be" : nullptr;
+  return counts && total_of(block.recv_sizes(), block.ranks()) < 0 ? "its recv_sizes are invalid" : nullptr;
 }
 
 }  // namespace
@@ -136,9 +136,9 @@ const char* why_no_block(uint8_t* data, int64_t bytes, int64_t ranks, Slot slot,
   if (header.ndim > kMaxDims) return "it has too many dims";
   const int64_t room = bytes - line_bytes(header, ranks);
   if (room < 0 || header.slot_bytes < -1 || header.slot_bytes > room)
-    return "it says that it is longer than it is";
+    return "it claims more bytes than it has";
   if (header.has_problem || slot == Slot::words)
-    return header.slot_bytes >= 0 ? nullptr : "it has no words to say";
+    return header.slot_bytes >= 0 ? nullptr : "it has no text";
   if (header.op >= kOpNames.size() || header.grad >= kGrads) return "there is no such op or gradient";
   const bool is_gradient = header.backward_of != 0 && !header.has_tensor;
   const int64_t least_root = has_root(block.collective()) && !is_gradient ? 0 : -1;

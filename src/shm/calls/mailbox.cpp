@@ -179,8 +179,8 @@ bool Mailbox::take_what_came() {
     try {
       has_more |= take_what_came(sender);
     } catch (const BadHeader& error) {
-      waiting_.end({.how = End::failed, .rank = sender}, PeerLost(sender, "it sends what cannot be"));
-      throw BadHeader("rank " + std::to_string(sender) + " sends what cannot be: " + error.what());
+      waiting_.end({.how = End::failed, .rank = sender}, PeerLost(sender, "it sent an invalid message"));
+      throw BadHeader("rank " + std::to_string(sender) + " sent an invalid message: " + error.what());
     }
   }
   return has_more;

@@ -278,7 +278,7 @@ std::string failure_of_honest(const std::function<void(Forger&)>& forge) {
   return endings[0];
 }
 
-constexpr const char* kNone = "rank 1 sends what cannot be: a message at ";
+constexpr const char* kNone = "rank 1 sent an invalid message: a message at ";
 
 TEST(Mailbox, AChainThatLeadsToItselfIsRefused) {
   const std::string said = failure_of_honest([](Forger& forger) {
