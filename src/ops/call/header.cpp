@@ -179,11 +179,8 @@ void fail_together(Collective collective, const std::string& problem, const Grou
   raise(name_of(collective), problem, group.rank());
 }
 
-Agreement::Agreement(Group group, Blocks blocks) : group_(std::move(group)), blocks_(std::move(blocks)) {}
-
-BlockView Agreement::block(int64_t rank) const { return rows_of(blocks_)[rank]; }
-
-const BlockHeader& Agreement::header(int64_t rank) const { return block(rank).header(); }
+Agreement::Agreement(Group group, Blocks blocks)
+    : group_(std::move(group)), blocks_(std::move(blocks)), rows_(rows_of(blocks_)) {}
 
 int64_t Agreement::dim_on(int64_t rank) const { return header(rank).dim; }
 
@@ -231,7 +228,7 @@ bool Agreement::any_requires_grad() const {
 }
 
 void Agreement::compare(wire::Point point, int64_t first, int64_t other) const {
-  raise_if_any(wire::disagreement_on(point, rows_of(blocks_), kinds_of_torch(), first, other));
+  raise_if_any(wire::disagreement_on(point, rows_, kinds_of_torch(), first, other));
 }
 
 KnownInputs Agreement::known_inputs() const {

@@ -79,11 +79,12 @@ class Agreement {
   KnownInputs known_inputs() const;
 
  private:
-  wire::BlockView block(int64_t rank) const;
-  const wire::BlockHeader& header(int64_t rank) const;
+  wire::BlockView block(int64_t rank) const { return rows_[rank]; }
+  const wire::BlockHeader& header(int64_t rank) const { return rows_.header(rank); }
 
   Group group_;
   Blocks blocks_;
+  wire::BlockRows rows_;  // in the memory of blocks_
 };
 
 // Exchanges the blocks. Collective. Throws the same c10::ValueError on every rank if one rank has a
