@@ -32,8 +32,10 @@ void note(void* function, bool is_entry) {
 }  // namespace
 
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): GCC's names
 void __cyg_profile_func_enter(void* function, void* /*caller*/) { note(function, true); }
 void __cyg_profile_func_exit(void* function, void* /*caller*/) { note(function, false); }
+// NOLINTEND(readability-identifier-naming)
 
 void frames_begin() {
   count = 0;
