@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -99,7 +100,7 @@ bool Table::agree(int64_t bytes) {
 wire::BlockRows Table::run(shm::SharedGroup& group, Collective call,
                            const std::function<Prepared()>& prepare) {
   Prepared prepared;
-  std::string problem;
+  std::optional<std::string> problem;
   try {
     prepared = prepare();
   } catch (const c10::Error& error) {
@@ -107,7 +108,7 @@ wire::BlockRows Table::run(shm::SharedGroup& group, Collective call,
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  const int64_t bytes = problem.empty() ? write(call, prepared.terms) : write_problem(call, problem);
+  const int64_t bytes = problem ? write_problem(call, *problem) : write(call, prepared.terms);
   const shm::Subject subject{.mark = kTerms,
                              .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
   KeptRefusal refusal;

@@ -50,7 +50,8 @@ const char* why_no_dense(const BlockView& block, int64_t element_bytes) {
   if (header.ndim < least_dims || !has_such_dim) return "its tensor has no such dim";
   const int64_t bytes = dense_bytes(block.shape(), header.ndim, element_bytes);
   if (bytes < 0) return "its shape is invalid";
-  if (header.slot_bytes >= 0 && header.slot_bytes != bytes) return "its payload does not have the size of its shape";
+  if (header.slot_bytes >= 0 && header.slot_bytes != bytes)
+    return "its payload does not have the size of its shape";
   return nullptr;
 }
 
@@ -137,16 +138,17 @@ const char* why_no_block(uint8_t* data, int64_t bytes, int64_t ranks, Slot slot,
   const int64_t room = bytes - line_bytes(header, ranks);
   if (room < 0 || header.slot_bytes < -1 || header.slot_bytes > room)
     return "it claims more bytes than it has";
-  if (header.has_problem || slot == Slot::words)
-    return header.slot_bytes >= 0 ? nullptr : "it has no text";
+  if (header.has_problem || slot == Slot::words) return header.slot_bytes >= 0 ? nullptr : "it has no text";
   if (header.op >= kOpNames.size() || header.grad >= kGrads) return "there is no such op or gradient";
   const bool is_gradient = header.backward_of != 0 && !header.has_tensor;
   const int64_t least_root = has_root(block.collective()) && !is_gradient ? 0 : -1;
   if (header.root < least_root || header.root >= ranks) return "its root is no rank";
   if (header.out_size < -1) return "its out has a negative size";
   if (!header.has_tensor) {
-    const bool is_bare = header.ndim == 0 && header.dtype == 0 && header.slot_bytes < 0 &&
-                         !header.has_sizes && !header.has_recv_sizes;
+    const bool needs_one = is_of_torch(block.collective()) && block.collective() != Collective::dist_barrier;
+    if (needs_one) return "it has no tensor";
+    const bool is_bare = header.ndim == 0 && header.dtype == 0 && header.device == 0 &&
+                         header.slot_bytes < 0 && !header.has_sizes && !header.has_recv_sizes;
     return is_bare ? nullptr : "it describes a tensor that it does not have";
   }
   if (const char* why = why_no_tensor(block, kinds)) return why;

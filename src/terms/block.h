@@ -44,6 +44,7 @@ struct BlockHeader {
   uint8_t has_sizes : 1 = 0;
   uint8_t has_recv_sizes : 1 = 0;
   uint8_t requires_grad : 1 = 0;
+  uint8_t unused_bits : 2 = 0;
   int32_t dim = 0;  // as given if the rank brings no tensor; for a sparse tensor, its number of sparse dims
   int32_t root = -1;
   uint32_t list_length = 0;  // of the list that the tensor belongs to; 0: no list

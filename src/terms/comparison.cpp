@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -74,6 +75,12 @@ const char* name_of_point(Point point, Collective collective) {
 // Whether the point belongs to the whole call and not to one tensor of a list.
 bool is_of_call(Point point) { return point == Point::op || point == Point::grad; }
 
+// As many digits as it takes to tell two factors apart.
+std::string factor_text(double factor) {
+  std::array<char, 32> text = {};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), factor).ptr};
+}
+
 std::string text_of(Point point, const BlockView& block, const Kinds& kinds) {
   constexpr std::array kGradNames = {"sum", "mean", "local"};
   const BlockHeader& header = block.header();
@@ -93,7 +100,7 @@ std::string text_of(Point point, const BlockView& block, const Kinds& kinds) {
     case Point::grad:
       return kGradNames.at(header.grad);
     case Point::factor:
-      return str(header.factor);
+      return factor_text(header.factor);
   }
   return {};
 }

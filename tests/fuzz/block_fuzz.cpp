@@ -36,7 +36,7 @@ void use(const BlockView& block, int64_t ranks) {
 }
 
 // Every rank says this, but one which says it with another byte.
-void compare(const std::vector<uint8_t>& said, int64_t ranks, size_t odd_byte) {
+void compare(const std::vector<uint8_t>& said, int64_t ranks, Slot slot, size_t odd_byte) {
   const size_t bytes = said.size();
   const auto row_bytes = static_cast<int64_t>((bytes + 15) / 16 * 16);
   std::vector<uint8_t> rows(static_cast<size_t>(row_bytes * ranks));
@@ -44,10 +44,14 @@ void compare(const std::vector<uint8_t>& said, int64_t ranks, size_t odd_byte) {
     uint8_t* row = rows.data() + rank * row_bytes;
     std::memcpy(row, said.data(), bytes);
     if (rank == ranks - 1) row[odd_byte % bytes] ^= 1;
-    if (why_no_block(row, static_cast<int64_t>(bytes), ranks, Slot::tensor, kKinds) != nullptr) return;
+    if (why_no_block(row, static_cast<int64_t>(bytes), ranks, slot, kKinds) != nullptr) return;
   }
   const BlockRows blocks(rows.data(), row_bytes, ranks);
-  if (disagreement(blocks, kKinds).empty()) have_same_hash(blocks);
+  if (slot == Slot::words) {
+    disagreement_in_words(blocks);
+  } else if (disagreement(blocks, kKinds).empty()) {
+    have_same_hash(blocks);
+  }
 }
 
 void read_block(const uint8_t* data, size_t size) {
@@ -58,9 +62,9 @@ void read_block(const uint8_t* data, size_t size) {
   // No byte may be read that did not come.
   const std::unique_ptr<uint8_t[]> copy(new uint8_t[static_cast<size_t>(bytes)]);
   std::memcpy(copy.get(), data + 2, static_cast<size_t>(bytes));
-  if (why_no_block(copy.get(), bytes, ranks, slot, kKinds) != nullptr || slot == Slot::words) return;
-  use(BlockView(copy.get(), ranks), ranks);
-  compare({data + 2, data + size}, ranks, data[1]);
+  if (why_no_block(copy.get(), bytes, ranks, slot, kKinds) != nullptr) return;
+  if (slot == Slot::tensor) use(BlockView(copy.get(), ranks), ranks);
+  compare({data + 2, data + size}, ranks, slot, data[1] / 2);
 }
 
 // Blocks of a list, one behind the other, each taken out into memory of its length.

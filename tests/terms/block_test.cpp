@@ -211,5 +211,17 @@ TEST(Block, WithoutATensorItDescribesNone) {
   EXPECT_EQ(written_with([](Written& w) { w.shape = {}, w.header = {.has_tensor = 0}; }), "");
 }
 
+TEST(Block, TorchsCallsHaveATensorButForABarrier) {
+  const auto bare = [](Collective collective) {
+    return written_with([&](Written& w) {
+      w.shape = {};
+      w.header = {.collective = number_of(collective), .has_tensor = 0};
+    });
+  };
+  EXPECT_EQ(bare(Collective::dist_barrier), "");
+  EXPECT_NE(bare(Collective::dist_all_reduce), "");
+  EXPECT_NE(written_with([](Written& w) { w.shape = {}, w.header = {.device = 77, .has_tensor = 0}; }), "");
+}
+
 }  // namespace
 }  // namespace shardway::testing

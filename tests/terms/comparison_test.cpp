@@ -118,6 +118,14 @@ TEST(Comparison, EveryPointIsNamedWithBothSides) {
             "all_reduce: ranks disagree on the factor: 1 on rank 0, 2.5 on rank 1");
 }
 
+TEST(Comparison, FactorsThatDifferInTheLastBitDiffer) {
+  Said usual = of_torch(Collective::dist_all_reduce);
+  usual.header.factor = 0.1;
+  EXPECT_EQ(heard(usual, 2, [](Said& s) { s.header.factor = double{0.1F}; }),
+            "all_reduce: ranks disagree on the factor: 0.1 on rank 0, 0.10000000149011612 on "
+            "rank 2");
+}
+
 TEST(Comparison, OfAListTheTensorIsNamed) {
   Said usual = a_call(Collective::reduce_scatter_v);
   usual.header.list_length = 4;

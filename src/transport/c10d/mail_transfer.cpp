@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shm/memory/fork_mutex.h"
+#include "terms/block.h"
 #include "transport/common/arrivals.h"
 #include "transport/common/boxes.h"
 #include "transport/common/home_process.h"
@@ -27,9 +28,6 @@ constexpr size_t kMaxInFlight = 64;
 constexpr int64_t kExactSlotBytes = 128 << 10;
 constexpr int64_t kAllPaddedSlotsBytes = 64 << 10;
 constexpr int64_t kLeastSlotBytes = 1 << 10;
-
-// Bytes cleared at the beginning of each row: enough for the header, shape and hash of a block.
-constexpr int64_t kClearedBytes = 256;
 
 struct Posting {
   int64_t distance = 0;  // how far the peer is ahead (send) or behind (receive), around the ring
@@ -213,7 +211,7 @@ Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_
   const int64_t ranks = mail.size();
   at::Tensor rows = at::empty({ranks, row_bytes}, mine.options());
   // A block that is shorter than it claims must not show bytes of an earlier call.
-  rows.narrow(1, 0, std::min(row_bytes, kClearedBytes)).zero_();
+  rows.narrow(1, 0, std::min(row_bytes, wire::longest_line(ranks))).zero_();
   const at::Tensor own_row = rows.select(0, mail.rank());
   own_row.narrow(0, 0, mine.numel()).copy_(mine);
   const at::Tensor& sent = mail.takes_shorter() ? mine : own_row;

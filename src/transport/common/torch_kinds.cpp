@@ -4,9 +4,14 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
+#include <string_view>
+
+#include "shardway/route.h"
+
 namespace shardway {
 
 const wire::Kinds& kinds_of_torch() {
+  static_assert(wire::kOpNames[static_cast<size_t>(Op::product)] == std::string_view("product"));
   static constexpr wire::Kinds kKinds{
       .bytes_of_dtype = [](int64_t dtype) -> int64_t {
         if (dtype < 0 || dtype >= static_cast<int64_t>(at::ScalarType::Undefined)) return 0;
