@@ -1,12 +1,12 @@
 #include "terms/comparison.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <optional>
 #include <sstream>
 #include <string_view>
 #include <vector>
+
+#include "terms/points.h"
 
 namespace shardway::wire {
 namespace {
@@ -34,98 +34,17 @@ std::string list_text(const int64_t* values, int64_t count) {
   return text.str();
 }
 
-// Whether ranks may bring different extents along dim `d`: along the call's dim they may, unless each brings
-// the whole tensor.
-bool may_differ(const BlockView& block, int64_t d) {
-  switch (block.collective()) {
-    case Collective::reduce_scatter_v:
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::mesh_broadcast:
-    case Collective::dist_sparse_all_reduce:
-      return false;
-    default:
-      return d == block.header().dim;
-  }
-}
-
-// The shape, with a star where the ranks may differ.
-std::string shape_text(const BlockView& block) {
-  std::ostringstream text;
-  text << '(';
-  for (int64_t d = 0; d < block.header().ndim; ++d) {
-    text << (d == 0 ? "" : ", ");
-    if (may_differ(block, d)) {
-      text << '*';
-    } else {
-      text << block.shape()[d];
-    }
-  }
-  text << ')';
-  return text.str();
-}
-
-const char* name_of_point(Point point, Collective collective) {
-  if (collective == Collective::dist_sparse_all_reduce && point == Point::dim) return "the sparse dims";
-  constexpr std::array kNames = {"dtype", "device", "number of dims", "dim",
-                                 "shape", "op",     "grad",           "the factor"};
-  return kNames.at(static_cast<size_t>(point));
-}
-
-// Whether the point belongs to the whole call and not to one tensor of a list.
-bool is_of_call(Point point) { return point == Point::op || point == Point::grad; }
-
-// As many digits as it takes to tell two factors apart.
-std::string factor_text(double factor) {
-  std::array<char, 32> text = {};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), factor).ptr};
-}
-
-std::string text_of(Point point, const BlockView& block, const Kinds& kinds) {
-  constexpr std::array kGradNames = {"sum", "mean", "local"};
-  const BlockHeader& header = block.header();
-  switch (point) {
-    case Point::dtype:
-      return kinds.dtype_name(header.dtype);
-    case Point::device:
-      return kinds.device_name(header.device);
-    case Point::ndim:
-      return std::to_string(header.ndim);
-    case Point::dim:
-      return std::to_string(header.dim);
-    case Point::shape:
-      return shape_text(block);
-    case Point::op:
-      return kOpNames.at(header.op);
-    case Point::grad:
-      return kGradNames.at(header.grad);
-    case Point::factor:
-      return factor_text(header.factor);
-  }
-  return {};
-}
-
-// Compares as numbers what the points compare as text: equal numbers mean equal texts, and the texts need not
-// be made.
-bool same_points(const BlockView& a, const BlockView& b) {
-  const BlockHeader& x = a.header();
-  const BlockHeader& y = b.header();
-  if (x.dtype != y.dtype || x.device != y.device || x.ndim != y.ndim || x.dim != y.dim || x.op != y.op ||
-      x.grad != y.grad || x.factor != y.factor) {
-    return false;
-  }
-  for (int64_t d = 0; d < x.ndim; ++d) {
-    if (!may_differ(a, d) && a.shape()[d] != b.shape()[d]) return false;
-  }
-  return true;
-}
-
 std::string call_text(const BlockView& block) {
   const BlockHeader& header = block.header();
   if (header.backward_of == 0)
     return str(name_of(block.collective()), header.list_length > 0 ? " of a list" : "");
   return str("backward of ", name_of(static_cast<Collective>(header.backward_of - 1)), " (call ",
              header.forward_number, ")");
+}
+
+bool is_same_call(const BlockHeader& a, const BlockHeader& b) {
+  return a.collective == b.collective && (a.list_length > 0) == (b.list_length > 0) &&
+         a.backward_of == b.backward_of && a.forward_number == b.forward_number;
 }
 
 // Whether this is one of torch.distributed's calls in which all ranks have tensors of one size.
@@ -149,11 +68,7 @@ class Comparison {
   Sentence calls() const {
     const BlockHeader& first = blocks_.header(0);
     return first_of([&](int64_t rank) -> Sentence {
-      const BlockHeader& header = blocks_.header(rank);
-      const bool is_same =
-          header.collective == first.collective && (header.list_length > 0) == (first.list_length > 0) &&
-          header.backward_of == first.backward_of && header.forward_number == first.forward_number;
-      if (is_same) return {};
+      if (is_same_call(blocks_.header(rank), first)) return {};
       return str("ranks called different collectives: ", call_text(blocks_[0]), " on rank 0, ",
                  call_text(blocks_[rank]), " on rank ", rank);
     });
@@ -369,11 +284,9 @@ bool agree_at_a_glance(const BlockRows& blocks) {
     const BlockHeader& other = block.header();
     const bool is_plain = other.has_tensor && !other.has_problem && !other.has_recv_sizes &&
                           (!other.has_sizes || first.collective() == Collective::all_to_all_v);
-    const bool is_same_call = other.collective == header.collective && other.root == header.root &&
-                              other.list_length == header.list_length &&
-                              other.backward_of == header.backward_of &&
-                              other.forward_number == header.forward_number;
-    if (!is_plain || !is_same_call || !same_points(first, block)) return false;
+    const bool is_alike = is_same_call(other, header) && other.root == header.root &&
+                          other.list_length == header.list_length && same_points(first, block);
+    if (!is_plain || !is_alike) return false;
   }
   return true;
 }

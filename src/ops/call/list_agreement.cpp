@@ -29,13 +29,12 @@ struct RowPlan {
 // The first row leaves half of its room to the tensors.
 RowPlan first_row(const Group& group) {
   const int64_t bytes = row_bytes(group);
-  return {
-      .bytes = bytes,
-      .blocks = static_cast<size_t>(std::max<int64_t>(1, bytes / 2 / aligned(longest_line(group.size()))))};
+  return {.bytes = bytes,
+          .blocks = static_cast<size_t>(std::max<int64_t>(1, bytes / 2 / longest_line(group.size())))};
 }
 
 RowPlan later_row(const Group& group) {
-  const int64_t line = aligned(longest_line(group.size()));
+  const int64_t line = longest_line(group.size());
   const int64_t bytes = std::max(kLaterRowBytes, line);
   return {.bytes = bytes, .blocks = static_cast<size_t>(bytes / line)};
 }
@@ -44,7 +43,7 @@ RowPlan later_row(const Group& group) {
 at::Tensor row_of(const std::vector<Call>& calls, size_t begin, const RowPlan& plan, const Group& group) {
   const bool is_single = calls.size() == 1;  // also if this rank has no tensors, or a problem
   const size_t count = is_single ? 1 : std::min(plan.blocks, calls.size() - begin);
-  int64_t room = plan.bytes - static_cast<int64_t>(count) * aligned(longest_line(group.size()));
+  int64_t room = plan.bytes - static_cast<int64_t>(count) * longest_line(group.size());
   std::vector<at::Tensor> blocks;
   int64_t total = 0;
   for (size_t i = 0; i < count; ++i) {
