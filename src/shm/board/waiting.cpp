@@ -41,12 +41,11 @@ Waiting::Waiting(int64_t rank, std::vector<Board> boards, std::vector<std::share
 
 void Waiting::ring() const {
   BoardHead& head = own().head();
-  // Release: pairs with the acquire in fall_asleep(); the change comes before.
-  head.bell.fetch_add(1, std::memory_order_release);
-  // This fence stands between the change and the look at the sleepers. A sleeper has one between its mark and
-  // its look at the bell and at the change (fall_asleep). So at least one of the two sees the other.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (somebody_sleeps()) futex_wake_all(head.bell);
+  // This rank changes the bell and looks at the sleepers; a sleeper marks itself and looks at the bell
+  // (fall_asleep). All four have one order (seq_cst), so at least one of the two sees the other. A sleeper
+  // that sees the bell sees the change, which comes before.
+  head.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (somebody_sleeps(std::memory_order_seq_cst)) futex_wake_all(head.bell);
 }
 
 void Waiting::end(const Ended& ended, const PeerLost& thrown) {
@@ -161,10 +160,9 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
 }
 
 uint32_t Waiting::Patience::fall_asleep() {
-  waiting_.own().head().asleep.fetch_add(1, std::memory_order_relaxed);
-  // The fence pairs with the one in ring(), the load with the release there.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return waiting_.board(waited_for_.peers.front()).head().bell.load(std::memory_order_acquire);
+  // Both seq_cst: see ring().
+  waiting_.own().head().asleep.fetch_add(1, std::memory_order_seq_cst);
+  return waiting_.board(waited_for_.peers.front()).head().bell.load(std::memory_order_seq_cst);
 }
 
 void Waiting::Patience::sleep(uint32_t bell) {

@@ -56,7 +56,7 @@ class Waiting {
   // the change and sleep until the next one. In return, this rank need not wait until all that it has written
   // is visible.
   void ring_in_passing() const {
-    if (somebody_sleeps()) ring();
+    if (somebody_sleeps(std::memory_order_relaxed)) ring();
   }
 
   // Shows the peers where this rank runs.
@@ -209,10 +209,9 @@ class Waiting {
     return false;
   }
 
-  // Relaxed: ordered by the fence in ring(), or by nothing in ring_in_passing().
-  bool somebody_sleeps() const {
+  bool somebody_sleeps(std::memory_order order) const {
     for (int64_t peer = 0; peer < size(); ++peer) {
-      if (peer != rank_ && board(peer).head().asleep.load(std::memory_order_relaxed) != 0) return true;
+      if (peer != rank_ && board(peer).head().asleep.load(order) != 0) return true;
     }
     return false;
   }
