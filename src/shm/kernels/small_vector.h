@@ -28,14 +28,8 @@ class SmallVector {
   }
 
   T& push_back(const T& value) {
-    if (size_ >= inside) {
-      if (size_ == inside) outside_.assign(inside_begin(), inside_begin() + inside);
-      outside_.push_back(value);
-    } else {
-      std::construct_at(inside_begin() + size_, value);
-    }
-    ++size_;
-    return data()[size_ - 1];
+    if (size_ >= inside) return push_back_outside(value);
+    return *std::construct_at(inside_begin() + size_++, value);
   }
   void drop_back(size_t count) {
     if (size_ > inside) {
@@ -62,6 +56,14 @@ class SmallVector {
   const T* end() const { return data() + size_; }
 
  private:
+  // Not inlined, so that push_back is.
+  [[gnu::noinline]] T& push_back_outside(const T& value) {
+    if (size_ == inside) outside_.assign(inside_begin(), inside_begin() + inside);
+    outside_.push_back(value);
+    ++size_;
+    return outside_.back();
+  }
+
   T* inside_begin() { return reinterpret_cast<T*>(inside_); }
   const T* inside_begin() const { return reinterpret_cast<const T*>(inside_); }
 
