@@ -15,11 +15,6 @@ bool sends_anything(const ContiguousCall& call, int64_t rank) {
   return false;
 }
 
-Path path_for(const GroupState& state, const ContiguousCall& call) {
-  if (!sends_anything(call, state.waiting->rank())) return Path::none;
-  return direct_path(state, call.input, call.input_bytes, call.input_bytes).value_or(Path::staged);
-}
-
 }  // namespace
 
 Part part_of(const ContiguousCall& call, int64_t rank, Input& own) {
@@ -51,16 +46,17 @@ Part part_of(const ContiguousCall& call, int64_t rank, Input& own) {
   return part;
 }
 
-bool is_direct(const GroupState& state, const ContiguousCall& call) {
-  return path_for(state, call) != Path::staged;
+Path path_of(const GroupState& state, const ContiguousCall& call) {
+  if (!sends_anything(call, state.waiting->rank())) return Path::none;
+  return direct_path(state, call.input, call.input_bytes, call.input_bytes).value_or(Path::staged);
 }
 
-ContiguousExecution::ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call)
-    : state_(state), waiting_(*state.waiting), number_(number), asked_(call) {}
+ContiguousExecution::ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call,
+                                         Path path)
+    : state_(state), waiting_(*state.waiting), number_(number), asked_(call), path_(path) {}
 
-Path ContiguousExecution::publish(std::span<const std::byte> note) {
+void ContiguousExecution::publish(std::span<const std::byte> note) {
   const Board& board = waiting_.own();
-  path_ = path_for(state_, asked_);
   Payload payload = path_ == Path::packed ? pack(note) : place_payload(state_, number_, 0, note);
   if (path_ == Path::arena) payload.base = state_.arena->offset_of(asked_.input);
   // The header is written last and at once: the peers poll its line, and each look takes the line away.
@@ -84,7 +80,6 @@ Path ContiguousExecution::publish(std::span<const std::byte> note) {
   }
   lists.first()[asked_.sends.size()] = static_cast<int32_t>(asked_.sends.size());
   enter(state_, number_);
-  return path_;
 }
 
 // Copies the bytes that others take, from the first to the last. The base is where the input's first byte

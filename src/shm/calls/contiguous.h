@@ -39,16 +39,17 @@ struct ContiguousCall {
 // part points to it.
 Part part_of(const ContiguousCall& call, int64_t rank, Input& own);
 
-// Whether this rank's input needs no ring: peers read it beside the header or in the arena, or not at all.
-bool is_direct(const GroupState& state, const ContiguousCall& call);
+// How peers read this rank's input.
+Path path_of(const GroupState& state, const ContiguousCall& call);
 
-// One collective of a rank whose input is direct.
+// One collective of a rank whose input needs no ring: peers read it beside the header or in the arena, or not
+// at all. `path` is that of the call.
 class ContiguousExecution {
  public:
-  ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call);
+  ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call, Path path);
 
-  // Puts up a header like the one of the part. Returns its path.
-  Path publish(std::span<const std::byte> note = {});
+  // Puts up a header like the one of the part.
+  void publish(std::span<const std::byte> note = {});
 
   // Must follow the meeting. Returns false if some peer's input has to be read in another way, or if what the
   // peer says does not fit. Then nothing was done, and the part has to be executed.
@@ -65,7 +66,7 @@ class ContiguousExecution {
   Waiting& waiting_;
   uint64_t number_;
   const ContiguousCall& asked_;
-  Path path_ = Path::none;
+  Path path_;
   bool reads_in_place_ = false;
   Few<const std::byte*> sources_;  // by rank; null if nothing is taken
 };

@@ -11,6 +11,8 @@
 namespace shardway::shm {
 namespace {
 
+constexpr int64_t kFetchedAhead = 4;  // lines of a payload
+
 bool sends_anything(const Part& part, int64_t rank) {
   return std::any_of(part.pushes.begin(), part.pushes.end(),
                      [&](const Push& push) { return push.peer != rank && volume(push.extent) > 0; });
@@ -26,10 +28,11 @@ Path path_for(const GroupState& state, const Part& part, int64_t bytes_in_memory
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Where a payload ends according to a header, which may say anything: never beyond what there is room for.
+// Each field is read once.
 int64_t payload_end(const Header& header) {
-  const int64_t packed_bytes = header.path == Path::packed ? header.span_bytes : 0;
+  const int64_t packed_bytes = copied(header.path) == Path::packed ? copied(header.span_bytes) : 0;
   const int64_t packed = std::clamp<int64_t>(packed_bytes, 0, kInlineBytes);
-  const int64_t note = std::clamp<int64_t>(header.note_bytes, 0, kNoteBytes);
+  const int64_t note = std::clamp<int64_t>(copied(header.note_bytes), 0, kNoteBytes);
   return note > 0 ? whole_lines(packed) + note : packed;
 }
 
@@ -71,6 +74,18 @@ void list_pushes(const Lists& lists, const Part& part, const FixedDims& strides,
     }
     lists.first()[peer] = static_cast<int32_t>(next);
   }
+}
+
+// Asks for the lines of a peer that the call reads next, all at once: each takes as long to come from the
+// peer's cache as the others, and would be asked for only when the one before it is there.
+void fetch_ahead(const GroupState& state, uint64_t number, int64_t peer) {
+  const Board& board = state.waiting->board(peer);
+  const Header& header = board.header(number);
+  __builtin_prefetch(&header + 1);
+  if (header.path != Path::packed) return;
+  // The offset is the peer's, unchecked: asking for a line that is not there does nothing.
+  const std::byte* payload = state.payload_board(peer, number).payload(header.base);
+  for (int64_t line = 0; line < kFetchedAhead; ++line) __builtin_prefetch(payload + line * 64);
 }
 
 }  // namespace
@@ -116,7 +131,7 @@ Payload place_payload(GroupState& state, uint64_t number, int64_t packed_bytes,
   const int64_t note_offset = whole_lines(packed_bytes);
   const int64_t bytes = note_bytes > 0 ? note_offset + note_bytes : packed_bytes;
   const int64_t base = bytes > 0 ? state.place_payload(number, bytes) : 0;
-  copy_bytes(state.own_payload(number, base + note_offset), note.data(), note_bytes);
+  if (note_bytes > 0) copy_bytes(state.own_payload(number, base + note_offset), note.data(), note_bytes);
   return {.base = base, .note_base = base + note_offset, .note_bytes = note_bytes};
 }
 
@@ -177,7 +192,8 @@ Few<Path> publish(GroupState& state, uint64_t number, const PartList& parts) {
   return paths;
 }
 
-void meet(Waiting& waiting, uint64_t number) {
+void meet(const GroupState& state, uint64_t number) {
+  Waiting& waiting = *state.waiting;
   const uint64_t mark = waiting.own().header(number).mark;
   bool is_one_call = true;
   for (int64_t step = 1; step < waiting.size(); ++step) {
@@ -186,6 +202,7 @@ void meet(Waiting& waiting, uint64_t number) {
     // Acquire: pairs with the release in enter(). The peer's page is there, and what the peer read in the
     // last call may be overwritten.
     waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
+    fetch_ahead(state, number, peer);
     is_one_call &= waiting.board(peer).header(number).mark == mark;
   }
   if (!is_one_call) throw OtherCall{};
@@ -206,7 +223,7 @@ void hand_back_payload(const GroupState& state, uint64_t number) {
   const Waiting& waiting = *state.waiting;
   const int64_t peer = 1 - waiting.rank();
   const int64_t own = payload_end(waiting.own().header(number));
-  const int64_t theirs = payload_end(copied(waiting.board(peer).header(number)));
+  const int64_t theirs = payload_end(waiting.board(peer).header(number));
   if (theirs > own) hand_back(state.payload_board(peer, number).payload(own), theirs - own);
 }
 

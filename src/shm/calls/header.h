@@ -43,7 +43,7 @@ struct OtherCall {};
 
 // Waits until every peer's header is up. Its acquire pairs with the release in enter. Throws OtherCall if the
 // marks differ.
-void meet(Waiting& waiting, uint64_t number);
+void meet(const GroupState& state, uint64_t number);
 
 // What this rank sees of a peer in a collective in which both have met.
 Sight sight_of(const GroupState& state, uint64_t number, int64_t peer);

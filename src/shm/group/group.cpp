@@ -105,7 +105,7 @@ void SharedGroup::tell_apart(const Subject& subject) {
 
 // Meets the others and hears their notes. Returns whether the call goes on.
 bool SharedGroup::goes_on(uint64_t number, const Talk* talk) {
-  meet(*state_.waiting, number);
+  meet(state_, number);
   if (talk == nullptr) return true;
   for (int64_t peer = 0; peer < size(); ++peer) {
     std::span<const std::byte> note = talk->note;
@@ -125,7 +125,7 @@ void SharedGroup::barrier() {
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
     publish(state_, number, Part{});
-    meet(*state_.waiting, number);
+    meet(state_, number);
   });
 }
 
@@ -138,16 +138,17 @@ bool SharedGroup::run(const Part& part, const Subject& subject, const Talk* talk
 
 bool SharedGroup::run(const ContiguousCall& call, const Subject& subject, const Talk* talk) {
   Input own;
+  const Path path = path_of(state_, call);
   const bool may_be_heavy = call.combine && call.input_bytes >= kLeastSharedReduction;
-  if (may_be_heavy || !is_direct(state_, call)) {
+  if (may_be_heavy || path == Path::staged) {
     const Part part = part_of(call, rank(), own);
-    if (heavy_rank(part, size()) || !is_direct(state_, call)) return run(part, subject, talk);
+    if (heavy_rank(part, size()) || path == Path::staged) return run(part, subject, talk);
   }
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
   guarded(subject, [&] {
-    ContiguousExecution execution(state_, number, call);
-    const Path path = execution.publish(note_of(talk));
+    ContiguousExecution execution(state_, number, call, path);
+    execution.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);
     if (!has_gone_on || execution.finish()) return;
     const Part part = part_of(call, rank(), own);
@@ -188,7 +189,7 @@ void SharedGroup::run(const PartList& parts, const Subject& subject) {
   const uint64_t number = next_number(subject);
   guarded(subject, [&] {
     const Few<Path> paths = publish(state_, number, parts);
-    meet(*state_.waiting, number);
+    meet(state_, number);
     Execution(state_, number, parts, paths).run();
   });
 }
