@@ -201,12 +201,13 @@ class Board {
 class Payloads {
  public:
   int64_t place(const Board& board, uint64_t number, int64_t bytes) {
-    if (bytes <= kNearBytes) return static_cast<int64_t>(number % 2) * kNearBytes;
+    if (bytes <= kNearBytes) return small_place(number);
     if (next_ + bytes > board.plan().payload_bytes()) next_ = kFirst;
     const int64_t offset = next_;
     next_ += (bytes + 63) / 64 * 64;
     return offset;
   }
+  static int64_t small_place(uint64_t number) { return static_cast<int64_t>(number % 2) * kNearBytes; }
 
  private:
   static constexpr int64_t kFirst = 2 * kNearBytes;

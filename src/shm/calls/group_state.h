@@ -30,6 +30,10 @@ struct GroupState {
   int64_t place_payload(uint64_t number, int64_t bytes) {
     return tuning.swaps ? 0 : payloads.place(waiting->own(), number, bytes);
   }
+  // Where a rank's payload lies if it is small, or if the ranks swap.
+  const std::byte* small_payload(int64_t rank, uint64_t number) const {
+    return payload_board(rank, number).payload(tuning.swaps ? 0 : Payloads::small_place(number));
+  }
   std::byte* own_payload(uint64_t number, int64_t offset) const {
     return payload_board(waiting->rank(), number).payload(offset);
   }

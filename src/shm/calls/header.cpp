@@ -82,9 +82,8 @@ void fetch_ahead(const GroupState& state, uint64_t number, int64_t peer) {
   const Board& board = state.waiting->board(peer);
   const Header& header = board.header(number);
   __builtin_prefetch(&header + 1);
-  if (header.path != Path::packed) return;
-  // The offset is the peer's, unchecked: asking for a line that is not there does nothing.
-  const std::byte* payload = state.payload_board(peer, number).payload(header.base);
+  if (header.path != Path::packed && header.note_bytes == 0) return;
+  const std::byte* payload = state.small_payload(peer, number);
   for (int64_t line = 0; line < kFetchedAhead; ++line) __builtin_prefetch(payload + line * 64);
 }
 
