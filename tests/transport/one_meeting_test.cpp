@@ -56,11 +56,12 @@ TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
       is_one("scatter_v",
              [&] { scatter_v(group.rank() == 0 ? std::optional(square) : std::nullopt, {.group = group}); });
       is_one("broadcast", [&] { broadcast(square, {.group = group}); });
-      if (group.size() < 3 || elements < 64 << 10)  // larger ones that sit on one rank are shared
-        is_one("reduce_scatter_v", [&] { reduce_scatter_v(square, {.group = group}); });
-      // Others are combined in shares, which are then collected.
-      if (group.size() == 2 || square.nbytes() <= 8 << 10)
-        is_one("all_reduce", [&] { all_reduce(square, {.group = group}); });
+      is_one("reduce_scatter_v", [&] { reduce_scatter_v(square, {.group = group}); });
+      Sizes for_the_last(static_cast<size_t>(group.size()), 0);
+      for_the_last.back() = group.size();
+      is_one("a skewed reduce_scatter_v",
+             [&] { reduce_scatter_v(square, {.sizes = for_the_last, .group = group}); });
+      is_one("all_reduce", [&] { all_reduce(square, {.group = group}); });
       const Layout layout({group.size(), elements}, DType::f32, Mesh({group.size()}), {shard(0)});
       const MeshTensor t(at::ones({1, elements}), layout, group);
       is_one("redistribute", [&] { redistribute(t, std::vector{replicate()}); });

@@ -41,6 +41,14 @@ struct alignas(64) PairLine {
   std::atomic<int64_t> first_message;  // where in the arena the first message to the peer lies, if any
 };
 
+// How a rank's input is read in this collective.
+enum class Path : uint8_t {
+  none,    // nothing moves out of it
+  packed,  // beside the header, row-major
+  arena,   // where it lies, in the rank's arena
+  staged   // through the rings, packed in the order of the pushes
+};
+
 // Fields lie on separate lines according to who reads them and when. What nobody else looks at in a usual
 // call stays in this rank's cache, and so does what this rank only reads of its peers.
 struct BoardHead {
@@ -48,16 +56,11 @@ struct BoardHead {
   std::atomic<uint32_t> asleep;             // threads of this rank that sleep on somebody's bell: see ring()
   alignas(64) std::atomic<uint32_t> bell;   // changes with every change of the board; sleepers sleep on it
   alignas(64) std::atomic<uint64_t> finished;     // the last collective whose tensors it has finished reading
+  alignas(64) std::atomic<uint64_t> combined;     // the last collective of two legs whose first leg is over
+  std::atomic<int64_t> result;                    // where that leg's result lies, and
+  std::atomic<Path> result_path;                  // how it is read; `combined` releases both
   alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; peers' `taken_of_all` follow
   alignas(64) std::atomic<int32_t> core{-1};      // where it ran when it last entered a call; relaxed: a hint
-};
-
-// How a rank's input is read in this collective.
-enum class Path : uint8_t {
-  none,    // nothing moves out of it
-  packed,  // beside the header, row-major
-  arena,   // where it lies, in the rank's arena
-  staged   // through the rings, packed in the order of the pushes
 };
 
 struct Listed {
@@ -196,8 +199,9 @@ class Board {
 
 // Where the owner of a board puts what rides with the header of a collective, unless two ranks swap
 // (group_state.h). Small payloads alternate between two places, which stay in the cache. Larger ones lie one
-// after another, and begin at the front again when there is no room left. The previous payload may still be
-// read; the one before it is not.
+// after another, and begin at the front again when there is no room left. Those of the previous call may
+// still be read, a rank's input and its share of a reduction (legs.h); there is room for both and for this
+// one.
 class Payloads {
  public:
   int64_t place(const Board& board, uint64_t number, int64_t bytes) {

@@ -61,11 +61,11 @@ inline constexpr int64_t slots_of(int64_t ranks) {
 }
 inline constexpr int64_t payload_bytes(int64_t ranks) {
   return ranks <= 2 ? 4 * kInlineBytes
-                    : std::max(4 * kInlineBytes, kRotationBytes / (ranks - 1) / 4096 * 4096);
+                    : std::max(5 * kInlineBytes, kRotationBytes / (ranks - 1) / 4096 * 4096);
 }
 
 // A box of at least kLeastSharedReduction bytes that is nearly all of a reduce-scatter is reduced by all
-// ranks, if there are at least kLeastRanksToShare of them. Sharing costs two meetings and a copy of what the
+// ranks, if there are at least kLeastRanksToShare of them. Sharing costs a second leg and a copy of what the
 // others have reduced. With two ranks it gains nothing: the rank that gets the box reads as much from the
 // other core as if it worked alone. 2 ranks, 1 MiB each, all for one: 103 µs alone and 106 to 111 shared (551
 // if the cores share no cache); 16 MiB in shared memory: 3.8 to 4.1 ms alone and 3.7 shared.

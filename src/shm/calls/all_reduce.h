@@ -26,12 +26,12 @@ struct AllReduce {
   bool streams() const { return !is_in_place() && bytes >= kStreamFromBytes; }
 };
 
-// Whether one collective with one meeting is enough (AllReduceCall). Otherwise each rank combines a share and
-// then collects the others' shares. The answer is the same on every rank.
+// Whether one leg is enough (AllReduceCall). Otherwise each rank combines a share in one leg, and collects
+// the others' shares in a second (run_legs). The answer is the same on every rank.
 bool is_for_everybody(const GroupState& state, const AllReduce& all_reduce);
 
-// The two collectives of an all-reduce in shares. In the first, each rank combines its share and puts it at
-// its place in the output. In the second, each rank collects the others' shares.
+// The two legs of an all-reduce in shares. In the first, each rank combines its share and puts it at its
+// place in the output. In the second, each rank collects the others' shares.
 ContiguousCall share_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 ContiguousCall collection_of(const AllReduce& all_reduce, int64_t rank, int64_t size);
 

@@ -123,13 +123,18 @@ bool ContiguousExecution::find_sources() {
 }
 
 bool ContiguousExecution::finish() {
+  if (!finish_leg()) return false;
+  leave();
+  return true;
+}
+
+bool ContiguousExecution::finish_leg() {
   if (!find_sources()) return false;
   if (asked_.combine) {
     reduce();
   } else {
     copy();
   }
-  leave();
   return true;
 }
 

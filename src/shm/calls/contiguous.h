@@ -42,8 +42,8 @@ Part part_of(const ContiguousCall& call, int64_t rank, Input& own);
 // How peers read this rank's input.
 Path path_of(const GroupState& state, const ContiguousCall& call);
 
-// One collective of a rank whose input needs no ring: peers read it beside the header or in the arena, or not
-// at all. `path` is that of the call.
+// One collective of a rank. `path` is that of the call: finish is for inputs that need no ring, which peers
+// read beside the header or in the arena, or not at all.
 class ContiguousExecution {
  public:
   ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call, Path path);
@@ -54,6 +54,12 @@ class ContiguousExecution {
   // Must follow the meeting. Returns false if some peer's input has to be read in another way, or if what the
   // peer says does not fit. Then nothing was done, and the part has to be executed.
   bool finish();
+
+  // The same for the first leg of a call of two; but the input must not change before the peers have
+  // finished.
+  bool finish_leg();
+  const ContiguousCall& call() const { return asked_; }
+  Path path() const { return path_; }
 
  private:
   Payload pack(std::span<const std::byte> note);

@@ -70,6 +70,17 @@ Execution::Execution(GroupState& state, uint64_t number, const PartList& parts, 
 
 void Execution::run() {
   hear_everybody();
+  move();
+  finish();
+}
+
+void Execution::run_leg(const Few<Said>& said) {
+  for (const Said& heard : said) comes_for_all_.push_back(heard.header.for_all);
+  for (size_t part = 0; part < parts_.size(); ++part) locate_pulls(part, said);
+  move();
+}
+
+void Execution::move() {
   if (state_.tuning.swaps) swap_.emplace(waiting_, state_.swapped);
   open_outgoing();
   open_incoming();
@@ -84,7 +95,6 @@ void Execution::run() {
     }
   }
   land_aside();
-  finish();
 }
 
 void Execution::hear_everybody() {

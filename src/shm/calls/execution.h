@@ -25,8 +25,13 @@ class Execution {
 
   void run();
 
+  // The same for one leg of a call, in which `said`, by rank, holds for all parts; but the inputs must not
+  // change before the peers have finished.
+  void run_leg(const Few<Said>& said);
+
  private:
   void hear_everybody();
+  void move();
   void locate_pulls(size_t part, const Few<Said>& said);
   void open_outgoing();
   void open_incoming();

@@ -19,9 +19,10 @@ bool sends_anything(const Part& part, int64_t rank) {
 }
 
 Path path_for(const GroupState& state, const Part& part, int64_t bytes_in_memory) {
-  if (!sends_anything(part, state.waiting->rank())) return Path::none;
-  if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   const int64_t bytes = volume(part.input.shape) * part.element_bytes;
+  // A large input has its path even if this rank alone needs it: the ranks may share the work (run_legs).
+  if (bytes < kLeastSharedReduction && !sends_anything(part, state.waiting->rank())) return Path::none;
+  if (static_cast<int64_t>(part.pushes.size()) > kMaxListed) return Path::staged;
   return direct_path(state, part.input.data, bytes, bytes_in_memory).value_or(Path::staged);
 }
 
@@ -230,6 +231,24 @@ void say_read(Waiting& waiting, uint64_t number) {
   // Release: pairs with the acquire in await_reader; the tensors have been read.
   waiting.own().head().finished.store(number, std::memory_order_release);
   waiting.ring();
+}
+
+void say_combined(Waiting& waiting, uint64_t number, const Combined& combined) {
+  BoardHead& head = waiting.own().head();
+  // Relaxed: the release below shows them. Nobody reads those of the last call any more: all have met since.
+  head.result.store(combined.base, std::memory_order_relaxed);
+  head.result_path.store(combined.path, std::memory_order_relaxed);
+  // Release: pairs with the acquire in await_combined; the share is written.
+  head.combined.store(number, std::memory_order_release);
+  waiting.ring();
+}
+
+Combined await_combined(Waiting& waiting, int64_t peer, uint64_t number) {
+  const BoardHead& head = waiting.board(peer).head();
+  // Acquire: pairs with the release in say_combined.
+  waiting.until(peer, [&] { return head.combined.load(std::memory_order_acquire) >= number; });
+  return {.path = head.result_path.load(std::memory_order_relaxed),
+          .base = head.result.load(std::memory_order_relaxed)};
 }
 
 void await_reader(Waiting& waiting, int64_t peer, uint64_t number) {

@@ -57,6 +57,17 @@ void hand_back_payload(const GroupState& state, uint64_t number);
 void say_read(Waiting& waiting, uint64_t number);
 void await_reader(Waiting& waiting, int64_t peer, uint64_t number);
 
+// How peers read what a rank has combined in the first leg of a call (legs.h), and where it begins: an offset
+// in the arena or among the payloads; otherwise unused.
+struct Combined {
+  Path path = Path::none;
+  int64_t base = 0;
+};
+
+// say_combined says that this rank has combined its share. await_combined waits until a peer has said so.
+void say_combined(Waiting& waiting, uint64_t number, const Combined& combined);
+Combined await_combined(Waiting& waiting, int64_t peer, uint64_t number);
+
 // Whether one box goes to every peer.
 bool is_for_all(const Part& part, int64_t rank, int64_t size);
 

@@ -85,7 +85,8 @@ struct Run {
 const std::byte* find_run(const Sight& sight, const Header& header, const Run& run);
 
 // Returns the peer's whole input, or null if it comes through a ring. `header` is a copy of the peer's
-// header. Throws BadHeader if the input is not where the header says.
+// header, or one that says the same of what the peer has combined. Throws BadHeader if the input is not where
+// it says.
 const std::byte* find_input(const Sight& sight, const Header& header);
 
 // Returns the note that came with the peer's header, of which `header` is a copy. Throws BadHeader if the

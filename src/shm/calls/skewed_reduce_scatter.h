@@ -8,12 +8,13 @@
 
 namespace shardway::shm {
 
-// Returns the rank whose box is nearly all of what is reduced, if sharing its work is worth two more
-// meetings. The same on every rank: all push the same boxes.
+// Returns the rank whose box is nearly all of what is reduced, if sharing its work is worth a second leg. The
+// same on every rank: all push the same boxes.
 std::optional<int64_t> heavy_rank(const Part& part, int64_t size);
 
-// The three collectives that take its place. Example: of ranks 0 to 2, rank 2 gets rows [0,9). Rank r reduces
-// rows [3r,3r+3), ranks 0 and 1 into memory of their arenas, and rank 2 then pulls what they have.
+// The parts that take its place: the first two in one leg of the call, the collection in the next
+// (run_legs). Example: of ranks 0 to 2, rank 2 gets rows [0,9). Rank r reduces
+// rows [3r,3r+3), ranks 0 and 1 into scratch memory, and rank 2 then pulls what they have.
 class SkewedReduceScatter {
  public:
   SkewedReduceScatter(const Part& part, int64_t rank, int64_t size, int64_t heavy);

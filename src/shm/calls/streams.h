@@ -8,11 +8,11 @@
 #include <optional>
 #include <vector>
 
+#include "shm/board/pieces.h"
 #include "shm/board/swap.h"
 #include "shm/board/tuning.h"
 #include "shm/board/waiting.h"
 #include "shm/calls/part.h"
-#include "shm/calls/pieces.h"
 
 namespace shardway::shm {
 

@@ -7,6 +7,7 @@
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
 #include "shm/calls/header.h"
+#include "shm/calls/legs.h"
 #include "shm/calls/skewed_reduce_scatter.h"
 #include "shm/kernels/copy.h"
 #include "shm/memory/process.h"
@@ -130,10 +131,16 @@ void SharedGroup::barrier() {
 }
 
 bool SharedGroup::run(const Part& part, const Subject& subject, const Talk* talk) {
-  const auto heavy = talk == nullptr ? heavy_rank(part, size()) : std::nullopt;
-  if (!heavy) return run_one(part, subject, talk);
-  run_shared(part, *heavy, subject);
-  return true;
+  const uint64_t number = next_number(subject, talk);
+  bool has_gone_on = false;
+  guarded(subject, [&] {
+    const Path path = publish(state_, number, part, note_of(talk));
+    has_gone_on = goes_on(number, talk);
+    if (!has_gone_on) return;
+    if (const auto heavy = heavy_rank(part, size())) return run_skewed(number, part, path, *heavy);
+    Execution(state_, number, part, path).run();
+  });
+  return has_gone_on;
 }
 
 bool SharedGroup::run(const ContiguousCall& call, const Subject& subject, const Talk* talk) {
@@ -158,10 +165,7 @@ bool SharedGroup::run(const ContiguousCall& call, const Subject& subject, const 
 }
 
 bool SharedGroup::run(const AllReduce& all_reduce, const Subject& subject, const Talk* talk) {
-  if (!is_for_everybody(state_, all_reduce)) {
-    if (!run(share_of(all_reduce, rank(), size()), subject, talk)) return false;
-    return run(collection_of(all_reduce, rank(), size()), subject);
-  }
+  if (!is_for_everybody(state_, all_reduce)) return run_in_shares(all_reduce, subject, talk);
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
   guarded(subject, [&] {
@@ -194,32 +198,38 @@ void SharedGroup::run(const PartList& parts, const Subject& subject) {
   });
 }
 
-bool SharedGroup::run_one(const Part& part, const Subject& subject, const Talk* talk) {
+bool SharedGroup::run_in_shares(const AllReduce& all_reduce, const Subject& subject, const Talk* talk) {
+  const ContiguousCall share = share_of(all_reduce, rank(), size());
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  std::optional<int64_t> heavy;  // known when the ranks have talked
   guarded(subject, [&] {
-    const Path path = publish(state_, number, part, note_of(talk));
+    ContiguousExecution execution(state_, number, share, path_of(state_, share));
+    execution.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);
-    if (!has_gone_on) return;
-    if (talk != nullptr) heavy = heavy_rank(part, size());
-    if (!heavy) Execution(state_, number, part, path).run();
+    if (has_gone_on) run_legs(state_, number, execution, collection_of(all_reduce, rank(), size()));
   });
-  if (heavy) run_shared(part, *heavy, subject);
   return has_gone_on;
 }
 
-void SharedGroup::run_shared(const Part& part, int64_t heavy, const Subject& subject) {
-  const SkewedReduceScatter shared(part, rank(), size(), heavy);
-  if (shared.has_rest()) run_one(shared.rest(), subject);
-  state_.waiting->check();
+// The others' shares lie in their arenas, unless these are full.
+void SharedGroup::run_skewed(uint64_t number, const Part& part, Path path, int64_t heavy) {
+  const SkewedReduceScatter skewed(part, rank(), size(), heavy);
+  const int64_t bytes = skewed.scratch_bytes();
   const auto free = [this](std::byte* block) { state_.arena->free(block); };
-  std::unique_ptr<std::byte, decltype(free)> scratch(nullptr, free);
-  guarded(subject, [&] {
-    if (shared.scratch_bytes() > 0) scratch.reset(state_.arena->allocate(shared.scratch_bytes()));
-  });
-  run_one(shared.share(scratch.get()), subject);
-  run_one(shared.collection(scratch.get()), subject);
+  std::unique_ptr<std::byte, decltype(free)> shared(nullptr, free);
+  std::vector<std::byte> own;
+  try {
+    if (bytes > 0) shared.reset(state_.arena->allocate(bytes));
+  } catch (const ArenaFull&) {
+    own.resize(static_cast<size_t>(bytes));
+  }
+  std::byte* scratch = own.empty() ? shared.get() : own.data();
+  const Part rest = skewed.rest();
+  const Part share = skewed.share(scratch);
+  PartList first;
+  if (skewed.has_rest()) first.push_back(&rest);
+  first.push_back(&share);
+  run_legs(state_, number, first, path, skewed.collection(scratch));
 }
 
 }  // namespace shardway::shm

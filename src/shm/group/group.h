@@ -105,9 +105,9 @@ class SharedGroup {
   SharedGroup(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
               std::unique_ptr<Waiting> waiting, const Tuning& tuning);
 
-  bool run_one(const Part& part, const Subject& subject, const Talk* talk = nullptr);
+  bool run_in_shares(const AllReduce& all_reduce, const Subject& subject, const Talk* talk);
   bool goes_on(uint64_t number, const Talk* talk);
-  void run_shared(const Part& part, int64_t heavy, const Subject& subject);
+  void run_skewed(uint64_t number, const Part& part, Path path, int64_t heavy);
 
   uint64_t next_number(const Subject& subject, const Talk* talk = nullptr);
   void check_process() const;

@@ -75,10 +75,12 @@ void check_in_group(shm::SharedGroup& group, int64_t count, bool in_place) {
   const std::vector<int32_t> before = x;
   std::vector<int32_t> other(x.size());
   std::vector<int32_t>& out = in_place ? x : other;
+  const uint64_t calls = group.calls();
   group.run(shm::AllReduce{.input = std::as_bytes(std::span(x)).data(),
                            .output = std::as_writable_bytes(std::span(out)).data(),
                            .bytes = count * int64_t{sizeof(int32_t)},
                            .how = {.element = shm::Element::i32}});
+  require(group.calls() == calls + 1, "the ranks met again");
   for (int64_t i = 0; i < count; ++i)
     require(out[static_cast<size_t>(i)] == sum_at(group.size(), i), "another sum");
   require(in_place || x == before, "the input changed");

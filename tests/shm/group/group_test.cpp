@@ -85,6 +85,26 @@ TEST_P(ShmGroup, AHeavyReductionIsSharedByAll) {
   run_everywhere(reduce_scatter({0}, 0, one_hot), 2);
 }
 
+TEST_P(ShmGroup, AHeavyReductionIsSharedByRanksWhoseArenasAreFull) {
+  std::vector<int64_t> sizes(static_cast<size_t>(GetParam()), 0);
+  sizes.back() = 300'001;
+  const Scenario scenario = reduce_scatter({0}, 0, sizes);
+  const auto body = [&](shm::SharedGroup& group) {
+    int64_t bytes = int64_t{1} << 30;  // the ranks' own arenas hold less
+    while (bytes >= 64) {
+      try {
+        group.arena()->allocate(bytes);
+      } catch (const shm::ArenaFull&) {
+        bytes /= 2;
+      }
+    }
+    const uint64_t before = group.calls();
+    run_scenario(group, scenario, 1);
+    EXPECT_EQ(group.calls(), before + 1);
+  };
+  EXPECT_NO_THROW(run_threads(GetParam(), body, {.arena_bytes = 16 << 20}));
+}
+
 TEST_P(ShmGroup, BlocksGoToTheirRanks) {
   for (const bool offsets_known : {true, false}) {
     Scenario small = all_to_all(GetParam(), 2, 3);

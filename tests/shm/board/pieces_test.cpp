@@ -1,4 +1,4 @@
-#include "shm/calls/pieces.h"
+#include "shm/board/pieces.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

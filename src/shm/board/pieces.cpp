@@ -1,4 +1,4 @@
-#include "shm/calls/pieces.h"
+#include "shm/board/pieces.h"
 
 #include <algorithm>
 
