@@ -61,6 +61,7 @@ struct BoardHead {
   std::atomic<Path> result_path;                  // how it is read; `combined` releases both
   alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; peers' `taken_of_all` follow
   alignas(64) std::atomic<int32_t> core{-1};      // where it ran when it last entered a call; relaxed: a hint
+  std::atomic<int32_t> awaited{-1};  // whom it has been waiting for, for some time; relaxed: a hint
 };
 
 struct Listed {

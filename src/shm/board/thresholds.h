@@ -60,8 +60,8 @@ inline constexpr int64_t slots_of(int64_t ranks) {
   return std::max<int64_t>(4, kRotationBytes / std::max<int64_t>(1, ranks - 1) / slot_bytes(ranks));
 }
 inline constexpr int64_t payload_bytes(int64_t ranks) {
-  return ranks <= 2 ? 4 * kInlineBytes
-                    : std::max(5 * kInlineBytes, kRotationBytes / (ranks - 1) / 4096 * 4096);
+  return ranks <= 2 ? 5 * kInlineBytes
+                    : std::max(6 * kInlineBytes, kRotationBytes / (ranks - 1) / 4096 * 4096);
 }
 
 // A box of at least kLeastSharedReduction bytes that is nearly all of a reduce-scatter is reduced by all

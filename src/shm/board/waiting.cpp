@@ -5,6 +5,7 @@
 
 #include "shm/board/futex.h"
 #include "shm/board/interrupt.h"
+#include "shm/memory/process.h"
 
 namespace shardway::shm {
 namespace {
@@ -58,6 +59,9 @@ void Waiting::end(const Ended& ended, const PeerLost& thrown) {
   // Release: pairs with the acquire in ended(); what this rank put before it left is there. The first reason
   // stays.
   own().head().ended.compare_exchange_strong(nobody, word_of(ended), std::memory_order_release);
+  // Pairs with the fence in check_owners: whoever reads what this rank's caller writes from now on sees the
+  // end.
+  std::atomic_thread_fence(std::memory_order_release);
   ring();
 }
 
@@ -74,7 +78,9 @@ std::optional<Ended> Waiting::find_end(const WaitedFor& waited_for) const {
   // What others say comes first: a rank that was told of a death may have ended because of it.
   for (int64_t peer = 0; peer < size(); ++peer) {
     const Ended found = peer == rank_ ? Ended{} : ended(peer);
-    if (found.how != End::none && found.how != End::left) return found;
+    // A rank that has left may have done its part before; one that was told of another's end raises.
+    const bool has_just_left = found.how == End::left && found.rank == peer;
+    if (found.how != End::none && !has_just_left) return found;
   }
   return find_end_among(waited_for);
 }
@@ -84,15 +90,30 @@ std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const 
   for (const int64_t needed : waited_for.peers) {
     pollfd process{.fd = peer(needed).process().get(), .events = POLLIN, .revents = 0};
     // Other ranks that have left may have done their part before; those that are waited for have not.
-    const End how = poll(&process, 1, 0) > 0 ? End::died : ended(needed).how;
-    if (how == End::died || how == End::left) {
-      found = Ended{.how = how, .rank = needed};
+    const Ended gone = poll(&process, 1, 0) > 0 ? Ended{.how = End::died, .rank = needed} : ended(needed);
+    if (gone.how == End::died || gone.how == End::left) {
+      found = gone;
       if (!waited_for.any_will_do) return found;
     } else if (waited_for.any_will_do) {
       return std::nullopt;
     }
   }
   return found;
+}
+
+int64_t Waiting::held_up_by(int64_t peer) const {
+  for (int64_t step = 0; step < size() && !is_stopped(this->peer(peer).process()); ++step) {
+    const int64_t next = board(peer).head().awaited.load(std::memory_order_relaxed);
+    if (next < 0 || next >= size() || next == rank_) break;
+    peer = next;
+  }
+  return peer;
+}
+
+void Waiting::check_owners(const Few<int64_t>& owners) {
+  // Acquire: pairs with the fence in end().
+  std::atomic_thread_fence(std::memory_order_acquire);
+  for (const int64_t owner : owners) check_peer(owner);
 }
 
 PeerLost Waiting::told(const Ended& about) const {
@@ -155,8 +176,15 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
   last_look_ = now;
   has_looked_ = true;
   if (const auto ended = waiting_.find_end(waited_for_)) return ended;
-  if (now - start_ > timeout_) return Ended{.how = End::timed_out, .rank = waited_for_.peers.front()};
+  const int64_t awaited = waited_for_.peers.front();
+  if (now - start_ > timeout_) return Ended{.how = End::timed_out, .rank = waiting_.held_up_by(awaited)};
+  if (timeout_ != kNoLimit)
+    waiting_.own().head().awaited.store(static_cast<int32_t>(awaited), std::memory_order_relaxed);
   return std::nullopt;
+}
+
+Waiting::Patience::~Patience() {
+  if (has_looked_ && timeout_ != kNoLimit) waiting_.own().head().awaited.store(-1, std::memory_order_relaxed);
 }
 
 uint32_t Waiting::Patience::fall_asleep() {

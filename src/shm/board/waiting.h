@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "shm/board/board.h"
+#include "shm/kernels/small_vector.h"
 #include "shm/memory/errors.h"
 #include "shm/memory/peer.h"
 
@@ -115,6 +116,10 @@ class Waiting {
     if (const Ended theirs = ended(peer); theirs.how != End::none) throw lose(theirs);
   }
 
+  // Must follow reads of tensors that lie in these peers' arenas. A rank that gives the group up waits for no
+  // reader: its caller may have changed the tensor meanwhile.
+  void check_owners(const Few<int64_t>& owners);
+
   // Acquire: pairs with the release in end().
   bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
 
@@ -145,6 +150,9 @@ class Waiting {
    public:
     Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
              std::chrono::milliseconds timeout);
+    ~Patience();
+    Patience(const Patience&) = delete;
+    Patience& operator=(const Patience&) = delete;
 
     // `still` returns whom the rank still waits for.
     template <class Ready, class Still>
@@ -217,6 +225,8 @@ class Waiting {
   }
   std::optional<Ended> find_end(const WaitedFor& waited_for) const;
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
+  // Follows the ranks that wait for one another, from `peer` on, to the one that keeps them all waiting.
+  int64_t held_up_by(int64_t peer) const;
   void check_interrupt();
   PeerLost lose(const Ended& ended);
   PeerLost lost() const;

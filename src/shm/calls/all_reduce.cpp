@@ -238,8 +238,12 @@ void AllReduceCall::give_back(int64_t piece) {
 }
 
 void AllReduceCall::leave() {
-  const bool reads_in_place = std::find(paths_.begin(), paths_.end(), Path::arena) != paths_.end();
-  if (reads_in_place) say_read(waiting_, number_);
+  Few<int64_t> owners;
+  for (size_t peer = 0; peer < paths_.size(); ++peer) {
+    if (paths_[peer] == Path::arena) owners.push_back(static_cast<int64_t>(peer));
+  }
+  waiting_.check_owners(owners);
+  if (!owners.empty()) say_read(waiting_, number_);
   if (path_ != Path::arena) return;
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     if (peer != waiting_.rank()) await_reader(waiting_, peer, number_);

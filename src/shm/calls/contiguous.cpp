@@ -116,7 +116,7 @@ bool ContiguousExecution::find_sources() {
     if (asked_.combine) run.input_bytes = asked_.input_bytes;
     const std::byte* source = take.bytes > 0 ? find_run(sight, header, run) : nullptr;
     if (source == nullptr && take.bytes > 0) return false;
-    reads_in_place_ |= source != nullptr && header.path == Path::arena;
+    if (source != nullptr && header.path == Path::arena) owners_.push_back(peer);
     sources_.push_back(source);
   }
   return true;
@@ -135,6 +135,7 @@ bool ContiguousExecution::finish_leg() {
   } else {
     copy();
   }
+  waiting_.check_owners(owners_);
   return true;
 }
 
@@ -155,7 +156,7 @@ void ContiguousExecution::reduce() const {
 
 void ContiguousExecution::leave() {
   hand_back_payload(state_, number_);
-  if (reads_in_place_) say_read(waiting_, number_);
+  if (!owners_.empty()) say_read(waiting_, number_);
   if (path_ != Path::arena) return;
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     if (peer != waiting_.rank() && asked_.sends[static_cast<size_t>(peer)].bytes > 0)

@@ -73,7 +73,7 @@ class ContiguousExecution {
   uint64_t number_;
   const ContiguousCall& asked_;
   Path path_;
-  bool reads_in_place_ = false;
+  Few<int64_t> owners_;            // of the tensors that are read in their arenas
   Few<const std::byte*> sources_;  // by rank; null if nothing is taken
 };
 

@@ -95,6 +95,7 @@ void Execution::move() {
     }
   }
   land_aside();
+  waiting_.check_owners(owners_);
 }
 
 void Execution::hear_everybody() {
@@ -134,7 +135,7 @@ void Execution::locate_pulls(size_t index, const Few<Said>& said) {
     } else if (volume(pull.extent) > 0) {
       const Said& heard = said[static_cast<size_t>(pull.peer)];
       source = locate(sight_of(state_, number_, pull.peer), heard, pull, of_peer, part.element_bytes);
-      reads_directly_ |= heard.header.path == Path::arena;
+      if (heard.header.path == Path::arena) owners_.push_back(pull.peer);
     }
     drawn_.push_back({.part = index, .pull = &pull});
     sources_.push_back(source);
@@ -395,7 +396,7 @@ void Execution::reduce_piece(size_t index) {
 
 void Execution::finish() {
   hand_back_payload(state_, number_);
-  if (reads_directly_) say_read(waiting_, number_);
+  if (!owners_.empty()) say_read(waiting_, number_);
   for (size_t part = 0; part < parts_.size(); ++part) {
     if (paths_[part] != Path::arena) continue;
     for (const Push& push : parts_[part]->pushes) {

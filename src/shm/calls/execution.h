@@ -68,7 +68,7 @@ class Execution {
   Few<Source> sources_;         // of these
   Few<size_t> first_drawn_;     // by part
   Few<uint8_t> comes_for_all_;  // by rank: whether what it sends comes through its ring for everybody
-  bool reads_directly_ = false;
+  Few<int64_t> owners_;         // of the inputs that are read in their arenas; one may be there twice
   std::optional<Swap> swap_ = std::nullopt;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;

@@ -62,19 +62,27 @@ Few<Said> hear_shares(const GroupState& state, uint64_t number, const Part& seco
   return said;
 }
 
-// Returns where the peers' shares lie, by rank; nothing if one of them comes through a ring.
-std::optional<Few<const std::byte*>> find_shares(const GroupState& state, uint64_t number,
-                                                 const ContiguousCall& second) {
-  Few<const std::byte*> shares;
+// Where the peers' shares lie, by rank, and whose lie in their arenas.
+struct FoundShares {
+  Few<const std::byte*> data = {};
+  Few<int64_t> owners = {};
+};
+
+// Returns nothing if one of the shares comes through a ring.
+std::optional<FoundShares> find_shares(const GroupState& state, uint64_t number,
+                                       const ContiguousCall& second) {
+  FoundShares shares;
   bool are_here = true;
   for (int64_t peer = 0; peer < state.waiting->size(); ++peer) {
     const int64_t bytes = second.takes[static_cast<size_t>(peer)].bytes;
     const std::byte* share = nullptr;
     if (bytes > 0) {
-      share = find_input(sight_of(state, number, peer), hear_share(*state.waiting, number, peer, bytes));
+      const Header header = hear_share(*state.waiting, number, peer, bytes);
+      share = find_input(sight_of(state, number, peer), header);
       are_here &= share != nullptr;
+      if (header.path == Path::arena) shares.owners.push_back(peer);
     }
-    shares.push_back(share);
+    shares.data.push_back(share);
   }
   return are_here ? std::optional(shares) : std::nullopt;
 }
@@ -92,8 +100,9 @@ void collect(GroupState& state, uint64_t number, const ContiguousCall& second, P
   for (int64_t step = 1; step < size; ++step) {
     const auto peer = static_cast<size_t>((rank + step) % size);
     const ContiguousCall::Take& take = second.takes[peer];
-    copy_bytes(second.output + take.to, (*shares)[peer], take.bytes);
+    copy_bytes(second.output + take.to, shares->data[peer], take.bytes);
   }
+  state.waiting->check_owners(shares->owners);
 }
 
 void await_readers(Waiting& waiting, uint64_t number, const Few<Push>& pushes) {

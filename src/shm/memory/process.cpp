@@ -100,6 +100,20 @@ File handle_of_process() {
   return process;
 }
 
+bool is_stopped(const File& process) {
+  if (!process) return false;
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(process.get()));
+  int64_t pid = -1;
+  for (std::string word; info >> word;) {
+    if (word == "Pid:" && info >> pid) break;
+  }
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; status >> word;) {
+    if (word == "State:") return status >> word && (word == "T" || word == "t");
+  }
+  return false;
+}
+
 HostMark host_mark() {
   HostMark mark;
   std::ifstream file("/proc/sys/kernel/random/boot_id");

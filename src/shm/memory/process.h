@@ -18,6 +18,9 @@ uint64_t fork_generation();
 // A file that is readable once this process has ended. Throws std::system_error.
 File handle_of_process();
 
+// Whether the process with this handle was stopped by a signal. No if the system does not say.
+bool is_stopped(const File& process);
+
 // Tells which ranks can meet at a socket: those of one running system and of one network namespace in it.
 // Zero where the system does not say.
 struct HostMark {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -214,6 +215,123 @@ TEST(ShmGroups, RanksThatCannotMeetHaveNoGroupAndSayWhy) {
     require(joined.why_not.find("no process of this host answers") != std::string::npos, joined.why_not);
   });
   EXPECT_EQ(endings, (Endings{"", "", ""}));
+}
+
+shm::ContiguousCall gather_of(const shm::SharedGroup& group, const std::byte* input, std::byte* output,
+                              int64_t bytes) {
+  shm::ContiguousCall call{.input = input, .input_bytes = bytes, .output = output};
+  for (int64_t peer = 0; peer < group.size(); ++peer) {
+    call.sends.push_back({.begin = 0, .bytes = bytes});
+    call.takes.push_back({.from = 0, .to = peer * bytes, .bytes = bytes});
+  }
+  return call;
+}
+
+// A gather through the ring for everybody, in which a rank may do something before it moves anything.
+void gather_large(
+    shm::SharedGroup& group, const std::function<void()>& before_moving = [] {}) {
+  const int64_t bytes = 8 << 20;
+  const std::vector<std::byte> mine(static_cast<size_t>(bytes));
+  std::vector<std::byte> all(mine.size() * static_cast<size_t>(group.size()));
+  std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
+  const auto agrees = [&] {
+    before_moving();
+    return true;
+  };
+  const shm::Talk talk{.rows = rows.data(), .row_bytes = 64, .agrees = agrees};
+  group.run(gather_of(group, mine.data(), all.data(), bytes), {}, &talk);
+}
+
+// Rank 2 waits for pieces of rank 0, which cannot go on: rank 1 does not empty the slots that are for all.
+TEST(ShmFaults, ARankThatKeepsOthersWaitingIsNamedByWhoWaitsForThose) {
+  for (const bool is_stopped : {false, true}) {
+    const auto stay_away = [&] {
+      if (is_stopped) {
+        if (fork() == 0) {  // wakes its parent
+          std::this_thread::sleep_for(std::chrono::seconds(2));
+          kill(getppid(), SIGCONT);
+          _exit(0);
+        }
+        raise(SIGSTOP);
+      }
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+    };
+    const Endings endings =
+        run_processes(3,
+                      [&](shm::SharedGroup& group) {
+                        gather_large(group);
+                        if (group.rank() == 1) return gather_large(group, stay_away);
+                        if (group.rank() == 0) group.set_timeout(std::chrono::seconds(20));
+                        std::string said = "nothing";
+                        try {
+                          gather_large(group);
+                        } catch (const shm::PeerLost& error) {
+                          said = error.what();
+                        }
+                        require(said.starts_with("rank 1 could not be reached: it did not come"), said);
+                      },
+                      {.timeout = std::chrono::milliseconds(500)});
+    EXPECT_EQ(endings[0], "") << is_stopped;
+    EXPECT_EQ(endings[2], "") << is_stopped;
+  }
+}
+
+TEST(ShmFaults, ARankThatLeftIsNamedAndNotTheOneThatWasTold) {
+  const Endings endings = run_processes(3, [](shm::SharedGroup& group) {
+    meet(group);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100 * ((3 - group.rank()) % 3)));
+    if (group.rank() == 2) return group.leave();  // rank 0 waits by now, and rank 1 comes later
+    const std::string said = failure_of([&] { meet(group); });
+    require(said == "rank 2 could not be reached: it left the group", said);
+  });
+  EXPECT_EQ(endings, (Endings{"", "", ""}));
+}
+
+// Rank 0's bytes to all, as runs of bytes or as boxes.
+void send_to_all(shm::SharedGroup& group, const std::byte* input, std::byte* output, int64_t bytes,
+                 bool as_boxes, const shm::Talk& talk) {
+  const bool is_root = group.rank() == 0;
+  shm::ContiguousCall call{.input = input, .input_bytes = is_root ? bytes : 0, .output = output};
+  for (int64_t peer = 0; peer < group.size(); ++peer) {
+    call.sends.push_back({.begin = 0, .bytes = is_root ? bytes : 0});
+    call.takes.push_back({.from = 0, .to = 0, .bytes = peer == 0 ? bytes : 0});
+  }
+  shm::Input own;
+  if (as_boxes) {
+    group.run(shm::part_of(call, group.rank(), own), {}, &talk);
+  } else {
+    group.run(call, {}, &talk);
+  }
+}
+
+// Rank 1 dies when all have met, so rank 0 raises, and its caller changes the tensor. Rank 2, which has only
+// then come to read it, must not take what it reads for a result.
+TEST(ShmFaults, ATensorThatItsOwnerChangesAfterAnErrorIsNoResult) {
+  constexpr int64_t kBytes = 1 << 20;
+  for (const bool as_boxes : {false, true}) {
+    const Endings endings = run_processes(3, [&](shm::SharedGroup& group) {
+      std::byte* input = group.arena()->allocate(kBytes);
+      std::memset(input, 0, kBytes);
+      std::vector<std::byte> output(kBytes);
+      std::vector<std::byte> rows(3 * 64);
+      const auto agrees = [&] {
+        if (group.rank() == 1) raise(SIGKILL);
+        if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        return true;
+      };
+      const shm::Talk talk{.rows = rows.data(), .row_bytes = 64, .agrees = agrees};
+      bool has_returned = true;
+      try {
+        send_to_all(group, input, output.data(), kBytes, as_boxes, talk);
+      } catch (const shm::PeerLost&) {
+        has_returned = false;
+      }
+      std::memset(input, 0xff, kBytes);
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      require(!has_returned, "it returned what its owner had changed");
+    });
+    EXPECT_EQ(endings, (Endings{"", "signal 9", ""})) << as_boxes;
+  }
 }
 
 }  // namespace
