@@ -142,9 +142,14 @@ bool is_on_device(const at::Tensor& x, const Group& group) {
   return x.defined() && !x.is_cpu() && !group.transport().refuses(x.device());
 }
 
+int64_t slot_bytes_of(const Group& group, const char* op) {
+  return named(op, [&] { return group.transport().slot_bytes(); });
+}
+
 Agreement agree(const Call& call, const Group& group) {
   return numbered(group, [&] {
-    const at::Tensor mine = block_of(call, group, group.transport().slot_bytes());
+    const int64_t slot_bytes = slot_bytes_of(group, name_of(call.collective));
+    const at::Tensor mine = block_of(call, group, slot_bytes);
     Blocks blocks = gathered(call, mine, row_bytes(group), group, kHeaders);
     return agreement_in(std::move(blocks), call, group);
   });

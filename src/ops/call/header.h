@@ -115,6 +115,10 @@ uint64_t next_order(uint64_t number);
 // transport compares that anyway. Collective.
 void agree_on_gradient(const Forward& forward, const at::Tensor& grad, const Group& group);
 
+// The most bytes of a tensor that travel in a block. A group's first call decides here how its ranks
+// communicate; if that fails, the error names the op.
+int64_t slot_bytes_of(const Group& group, const char* op);
+
 // Whether the ranks agree before every call of such a tensor, even if the sizes are given: under
 // SHARDWAY_CHECK=1, and where it costs next to nothing. `x` is undefined if this rank has no tensor.
 bool checks_every_call(const at::Tensor& x, const Group& group);

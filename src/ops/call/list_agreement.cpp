@@ -113,6 +113,7 @@ std::vector<Agreement> agree(const std::vector<Call>& calls, const Group& group)
   const at::AutoDispatchBelowADInplaceOrView guard;
   return numbered(group, [&] {
     std::vector<Agreement> agreed;
+    slot_bytes_of(group, name_of(calls[0].collective));  // before first_row asks: errors have the op's name
     RowPlan plan = first_row(group);
     for (size_t length = 1; agreed.size() < length; plan = later_row(group)) {
       const at::Tensor mine = row_of(calls, agreed.size(), plan, group);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "ops/call/arguments.h"
 #include "plan/geometry/exchange_rules.h"
 #include "transport/common/boxes.h"
 #include "transport/memory/warm_memory.h"
@@ -100,8 +101,9 @@ bool is_small(const Layout& layout, Transport& transport) {
 std::shared_ptr<const PreparedPlan> prepare(const std::shared_ptr<const Plan>& plan,
                                             const MeshTensor::Place& place) {
   Transport& transport = place.group.transport();
-  const int64_t whole_up_to_bytes =
-      transport.combines_whole() ? std::numeric_limits<int64_t>::max() : transport.slot_bytes();
+  const int64_t whole_up_to_bytes = named("redistribute", [&] {
+    return transport.combines_whole() ? std::numeric_limits<int64_t>::max() : transport.slot_bytes();
+  });
   const Key key{plan.get(), place.group.rank(), whole_up_to_bytes, place.ranks.numbers()};
   if (auto found = PreparedPlans::instance().find(key)) return found;
   auto made = make_way(plan, place, whole_up_to_bytes);
