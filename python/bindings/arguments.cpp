@@ -4,9 +4,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <unordered_set>
 
 #include "ops/call/arguments.h"
 #include "ops/operators/grad_names.h"
+#include "transport/group/process_group.h"
 #include "values.h"
 
 namespace shardway::python {
@@ -37,6 +39,28 @@ bool names_group(const py::handle& value) {
     return items.size() == 2 && is_device_mesh(items[0]);
   }
   return py::isinstance<py::str>(value) || py::isinstance<c10d::ProcessGroup>(value) || is_device_mesh(value);
+}
+
+// The lock of the interpreter guards it. Never destroyed: groups may outlive the end of main.
+std::unordered_set<const PyObject*>& watched_groups() {
+  static auto* watched = new std::unordered_set<const PyObject*>;
+  return *watched;
+}
+
+// Lets this rank leave a process group of Python's as soon as it is gone. Cheap if it is watched already.
+void watch_group(const py::handle& group) {
+  if (!watched_groups().insert(group.ptr()).second) return;
+  const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(
+      group.cast<c10::intrusive_ptr<c10d::ProcessGroup>>());
+  const auto when_gone = [key = group.ptr(), weak](const py::handle& reference) {
+    watched_groups().erase(key);
+    {
+      const py::gil_scoped_release release;
+      leave_if_unowned(weak);
+    }
+    reference.dec_ref();  // it was released below, to live until now
+  };
+  (void)py::weakref(group, py::cpp_function(when_gone)).release();
 }
 
 }  // namespace
@@ -114,6 +138,7 @@ Op read_op(const py::handle& value) {
 
 Group read_group(const py::handle& value) {
   if (value.is_none()) return Group::alone();  // a world that C++ code has joined does not count here
+  watch_group(value);
   return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>()};
 }
 
@@ -122,6 +147,7 @@ ReadGroup read_any_group(const py::handle& value, const char* op) {
   const py::tuple group_and_ranks = found;
   const py::object group = group_and_ranks[0];
   if (group.is_none()) return {.object = group, .group = Group::alone()};
+  watch_group(group);
   return {.object = group,
           .group = Group(group.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(),
                          *read_sizes("ranks", group_and_ranks[1]))};
@@ -129,6 +155,7 @@ ReadGroup read_any_group(const py::handle& value, const char* op) {
 
 Group read_group(const py::handle& value, const py::handle& global_ranks) {
   if (value.is_none() || global_ranks.is_none()) return read_group(value);
+  watch_group(value);
   return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(), *read_sizes("ranks", global_ranks)};
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -33,3 +35,36 @@ def test_of_two_ranks_it_is_the_other(rank, size):
         return
     with pytest.raises(dist.DistBackendError, match=r"^reduce_scatter_v: rank 1 could not be reached"):
         sw.reduce_scatter_v(torch.ones(2 * LARGE), [LARGE, LARGE])
+
+
+FIRST_CALLS = {
+    "all_gather_v": lambda x: sw.all_gather_v([x]),
+    "gather_sizes": lambda x: sw.gather_sizes(x),
+    "redistribute": lambda x: sw.redistribute(
+        sw.MeshTensor(x[:1], sw.Layout((3, 3), torch.float32, sw.Mesh((3,)), [sw.Shard(0)])), [sw.Shard(1)]
+    ),
+}
+
+
+@ranks(3)
+@pytest.mark.parametrize("name", FIRST_CALLS)
+def test_an_error_of_the_groups_first_call_names_the_op(rank, size, name):
+    dist.barrier()  # torch's own: all are connected
+    if rank == 1:
+        dist.destroy_process_group()
+        return
+    with pytest.raises(dist.DistBackendError, match=f"^{name}: "):
+        FIRST_CALLS[name](torch.ones(3, 3))
+
+
+@ranks(3)
+def test_a_peer_that_destroys_its_group_and_lives_is_named_at_once(rank, size):
+    sw.all_reduce(torch.ones(3))
+    if rank == 1:
+        dist.destroy_process_group()
+        time.sleep(5)
+        return
+    start = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="^all_reduce: rank 1 could not be reached: it left the group"):
+        sw.all_reduce(torch.ones(3))
+    assert time.monotonic() - start < 3

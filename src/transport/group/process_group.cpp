@@ -81,6 +81,17 @@ class Hosts {
     gone = take_gone();
   }
 
+  void forget(const c10::weak_intrusive_ptr<c10d::ProcessGroup>& group) {
+    std::shared_ptr<Host> gone;
+    const std::lock_guard lock(mutex_);
+    for (auto entry = hosts_.begin(); entry != hosts_.end(); ++entry) {
+      if (!(entry->second.group == group)) continue;
+      gone = std::move(entry->second.host);
+      hosts_.erase(entry);
+      return;
+    }
+  }
+
  private:
   struct Entry {
     c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
@@ -320,6 +331,10 @@ std::shared_ptr<Transport> ProcessGroupTransport::decide() {
 }
 
 }  // namespace
+
+void leave_if_unowned(const c10::weak_intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (group.use_count() <= 1) Hosts::instance().forget(group);
+}
 
 void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   Hosts::instance().of(group)->home.leave();

@@ -26,6 +26,11 @@ class SharesMemory {
 // as the process group lives. SHARDWAY_TRANSPORT=shm or c10d, the same on every rank, decides instead.
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group);
 
+// Leaves a process group that its last owner is about to release: peers that wait for this rank hear of it
+// now, and not when the next group is seen. Does nothing if the group has other owners.
+[[gnu::visibility("default")]] void leave_if_unowned(
+    const c10::weak_intrusive_ptr<c10d::ProcessGroup>& group);
+
 // Called in a child of fork, for a process group of its parent: from then on every call on the group throws
 // in the child, whether or not the parent ever made one.
 [[gnu::visibility("default")]] void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
