@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm sanitize stress soak golden gallery surface docs fuzz lint format wheel test-torch test-install sdist release \
+.PHONY: help demo program test test-arm sanitize stress soak golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-before bench-lists frames bench-dtensor bench-gpu torch-suite clean library everything
 
@@ -81,6 +81,10 @@ surface: library  ## make every call of docs/surface.md and write what came of i
 docs:  ## the C++ API from its headers: build/docs/html/index.html; a comment that doxygen cannot read is an error
 	@scripts/setup docs
 	@mkdir -p build && doxygen docs/Doxyfile
+
+model:  ## check the protocol of shared memory with Spin, and that it finds the planted faults; two minutes
+	@scripts/setup model
+	@scripts/check-model
 
 fuzz:  ## a minute of any bytes for the parsers of the program, of files and of what ranks send one another
 	@scripts/setup fuzz
