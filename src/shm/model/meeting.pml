@@ -147,6 +147,21 @@ inline come_to(found) {
   }
 }
 
+/* Waiting::check_peer, of a peer whose tensor is read. It cannot have left in order: it waits for this reader. */
+inline look_at_owner() {
+  atomic {
+    if
+    :: ended[PEER] != NONE ->
+       LOOK_AT(PEER);
+       how = ended[PEER];
+       who = blamed[PEER];
+       assert(how != LEFT || who != PEER);
+       goto lost
+    :: else -> skip
+    fi
+  }
+}
+
 inline forget_call() {
   mark = 0; problem = 0; path = 0; step = 0; is_one_call = 0; is_refused = 0; reads_directly = 0; is_torn = 0;
   has_written = 0
@@ -252,8 +267,15 @@ proctype rank(byte me) {
              read_payload()
           :: HIS(path) == IN_ARENA ->
              /* A tensor may change under a reader whose owner has raised: then the reader must raise too. */
+#ifdef PLANT_LOOKS_BEFORE_READING
+             look_at_owner();
+#endif
              atomic { reads_directly = true; is_torn = is_torn || tensor[PEER] != user_call };
-             is_torn = is_torn || tensor[PEER] != user_call
+             is_torn = is_torn || tensor[PEER] != user_call;
+#if !defined(OPEN_TENSOR) && !defined(PLANT_LOOKS_BEFORE_READING)
+             look_at_owner();
+#endif
+             skip
           fi;
           step++
        :: else -> break
@@ -269,11 +291,7 @@ proctype rank(byte me) {
        fi;
 #endif
        if
-       :: reads_directly ->
-#ifndef OPEN_TENSOR
-          check(); /* whoever owns what was read has not raised meanwhile */
-#endif
-          board[me].finished = number
+       :: reads_directly -> board[me].finished = number
        :: else -> skip
        fi;
 #ifndef PLANT_NO_AWAIT_READER
