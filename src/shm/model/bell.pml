@@ -4,9 +4,10 @@
  * Here nobody wakes by himself, as a sleeper in the code does after 50 ms: a bell that is missed is missed for ever,
  * and the checker finds a sleeper that is never woken.
  *
- * This model alone has store buffers, so it sees what is wrong without a fence. A store waits in its rank's buffer and
- * becomes visible later, in order; a load looks at memory. A fence waits until the buffer is empty. The system's calls
- * are not taken for fences, though they are on the processors that we know.
+ * This model alone has store buffers, so it sees what is wrong where a change of the bell or of the mark is not
+ * sequentially consistent. A store waits in its rank's buffer and becomes visible later, in order; a load looks at memory.
+ * A sequentially consistent change waits until the buffer is empty (drained). The system's calls are not taken for such,
+ * though they are on the processors that we know.
  */
 #define CHANGES 3 /* the last is followed by ring, the others by ring_in_passing */
 
@@ -18,8 +19,8 @@ bool sleeps;       /* the system has put the peer to sleep on the bell */
 bool change_waits, bell_waits, mark_waits;
 bit mark;
 
-inline fence_of_rank() { !change_waits && !bell_waits }
-inline fence_of_peer() { !mark_waits }
+inline drained_by_rank() { !change_waits && !bell_waits }
+inline drained_by_peer() { !mark_waits }
 
 inline look_for_sleepers() {
   if
@@ -30,8 +31,8 @@ inline look_for_sleepers() {
 
 inline ring() {
   atomic { !bell_waits -> bell_waits = true };
-#ifndef PLANT_NO_FENCE_IN_RING
-  fence_of_rank();
+#ifndef PLANT_RINGS_WITHOUT_ORDER
+  drained_by_rank();
 #endif
   look_for_sleepers()
 }
@@ -88,8 +89,8 @@ active proctype peer() {
   :: else ->
      /* fall_asleep */
      atomic { !mark_waits -> mark = 1; mark_waits = true };
-#ifndef PLANT_NO_FENCE_ASLEEP
-     fence_of_peer();
+#ifndef PLANT_MARKS_WITHOUT_ORDER
+     drained_by_peer();
 #endif
 #ifdef PLANT_READS_BELL_LAST
      if

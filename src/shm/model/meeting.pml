@@ -272,7 +272,7 @@ proctype rank(byte me) {
 #endif
              atomic { reads_directly = true; is_torn = is_torn || tensor[PEER] != user_call };
              is_torn = is_torn || tensor[PEER] != user_call;
-#if !defined(OPEN_TENSOR) && !defined(PLANT_LOOKS_BEFORE_READING)
+#if !defined(PLANT_NO_LOOK_AFTER_READING) && !defined(PLANT_LOOKS_BEFORE_READING)
              look_at_owner();
 #endif
              skip

@@ -37,7 +37,7 @@ bool freed[RANKS];
 
 /* Waiting::find_end, first loop: what a board says ends the group, unless it is only that its rank has left. A
  * rank that raised because another had left says LEFT too, and names the other. */
-#ifdef OPEN_LEAVER
+#ifdef PLANT_MISNAMES_LEAVER
 #define TELLS(peer) (me != peer && ended[peer] != NONE && ended[peer] != LEFT)
 #else
 #define TELLS(peer) (me != peer && ended[peer] != NONE && !(ended[peer] == LEFT && blamed[peer] == peer))
@@ -66,7 +66,7 @@ inline find_end(peer) {
     :: TELLS(2) -> how = ended[2]; who = blamed[2]
 #endif
     :: dead[peer] -> how = DIED; who = peer
-#ifdef OPEN_LEAVER
+#ifdef PLANT_MISNAMES_LEAVER
     :: ended[peer] == LEFT -> how = LEFT; who = peer
 #else
     :: ended[peer] == LEFT -> how = LEFT; who = blamed[peer]
