@@ -26,7 +26,7 @@ import torch
 # Loaded once here and not in every rank: autograd and DTensor load these at first use.
 import torch._dynamo
 import torch._inductor.lowering
-import torch.fx.experimental.symbolic_shapes  # noqa: F401
+import torch.fx.experimental.symbolic_shapes
 
 from tests.faults import report
 from tests.faults.axes import FAULTS, GROUPS, KINDS, MOMENTS, Cell, all_cells, why_not
@@ -55,9 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--only", default="", metavar="WORDS", help="cells that have all of these words, divided by commas"
-    )
+    parser.add_argument("--only", default="", metavar="WORDS", help="cells with all of these words, divided by commas")
     parser.add_argument(
         "--cell", action="append", default=[], metavar="NAME", help="one cell; may be given several times"
     )
@@ -139,8 +137,9 @@ def _run(cells: list[Cell], reasons: Counter[str], options: argparse.Namespace) 
         print(f"\n{report.left_out(reasons)}")
     new = sorted(name for name in names_in_shared_memory() - before if "shardway" in name)
     bad = sum(not verdict.is_as_expected for _, verdict in results)
+    print(f"\n{report.claims(results)}")
     print(
-        f"\n{len(results)} cells, {len(results) - bad} as expected, {bad} not; {wall_s / 60:.1f} minutes; {options.json}"
+        f"{len(results)} cells, {len(results) - bad} as expected, {bad} not; {wall_s / 60:.1f} minutes; {options.json}"
     )
     if ran_out:
         print(f"out of time: {len(cells) - len(results)} cells were not tried")

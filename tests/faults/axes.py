@@ -72,6 +72,9 @@ class Traits:
     is_message: bool = False
     takes_arguments: bool = True
     is_backward_local: bool = False  # it communicates nothing
+    keeps_group: bool = (
+        False  # torch does: a DeviceMesh of a group that was destroyed holds it, with no call of ours made
+    )
 
 
 @dataclass(frozen=True)

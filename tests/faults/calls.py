@@ -1,4 +1,4 @@
-"""The collectives of shardway and their lists: how a rank calls each, and what it must get."""
+"""The collectives of shardway: how a rank calls each, and what it must get."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _unit(place: Place, large: int) -> int:
     return {LARGE: large, MEDIUM: 24}.get(place.scale, 2)
 
 
-def _weights(place: Place) -> Callable[[list[Tensor]], list[Tensor]]:
+def weights_of(place: Place) -> Callable[[list[Tensor]], list[Tensor]]:
     return lambda found: [torch.full_like(y, float(place.rank + 1)) for y in found]
 
 
-def _gather(place: Place, is_given: bool) -> Prepared:
+def gather(place: Place, is_given: bool) -> Prepared:
     """Tensors of unit, 2 unit and 3 unit rows; as many columns as the faulty rank has rows, for it may name dim 1."""
     unit = _unit(place, 640)
     sizes, columns = ragged(unit), 2 * unit
@@ -43,12 +43,12 @@ def _gather(place: Place, is_given: bool) -> Prepared:
         wanted=lambda: [torch.cat([values(r, (sizes[r], columns)) for r in EACH])],
         inputs=[x],
         rooms=rooms,
-        weights=_weights(place),
+        weights=weights_of(place),
         wanted_gradients=lambda: [torch.full_like(x, 6.0)],
     )
 
 
-def _gather_to_root(place: Place, is_given: bool) -> Prepared:
+def gather_to_root(place: Place, is_given: bool) -> Prepared:
     unit = _unit(place, 640)
     sizes, columns = ragged(unit), 2 * unit
     x = leaf(values(place.rank, (sizes[place.rank], columns + place.wider), place), place)
@@ -60,12 +60,12 @@ def _gather_to_root(place: Place, is_given: bool) -> Prepared:
         tensors=lambda result: [result[0]],
         wanted=lambda: [whole() if place.rank == place.root else torch.empty(0, columns)],
         inputs=[x],
-        weights=_weights(place),
+        weights=weights_of(place),
         wanted_gradients=lambda: [torch.full_like(x, float(place.root + 1))],
     )
 
 
-def _reduce_scatter(place: Place, is_given: bool) -> Prepared:
+def reduce_scatter(place: Place, is_given: bool) -> Prepared:
     unit = _unit(place, 350)
     sizes = ragged(unit) if is_given else (2 * unit,) * RANKS
     said = (sizes[1], sizes[0], sizes[2]) if place.twist == "splits" else sizes
@@ -92,12 +92,12 @@ def _reduce_scatter(place: Place, is_given: bool) -> Prepared:
         wanted=wanted,
         inputs=[x],
         rooms=rooms,
-        weights=_weights(place),
+        weights=weights_of(place),
         wanted_gradients=lambda: [constant_parts(sizes, (6 * unit,))],
     )
 
 
-def _swap(place: Place, is_given: bool) -> Prepared:
+def swap(place: Place, is_given: bool) -> Prepared:
     """Every rank sends unit, 2 unit and 3 unit rows."""
     unit = _unit(place, 350)
     sizes = ragged(unit)
@@ -118,12 +118,12 @@ def _swap(place: Place, is_given: bool) -> Prepared:
         wanted=lambda: [torch.cat([values(r, (6 * unit, 6 * unit)).split(sizes)[place.rank] for r in EACH])],
         inputs=[x],
         rooms=rooms,
-        weights=_weights(place),
+        weights=weights_of(place),
         wanted_gradients=lambda: [constant_parts(sizes, (6 * unit,))],
     )
 
 
-def _scatter(place: Place) -> Prepared:
+def scatter(place: Place) -> Prepared:
     unit = _unit(place, 350)
     sizes = ragged(unit)
     is_root = place.rank == place.named_root
@@ -137,7 +137,7 @@ def _scatter(place: Place) -> Prepared:
         tensors=lambda result: [result],
         wanted=lambda: [values(place.root, (6 * unit, 6 * unit)).split(sizes)[place.rank]],
         inputs=[x],
-        weights=_weights(place),
+        weights=weights_of(place),
         wanted_gradients=lambda: [constant_parts(sizes, (6 * unit,))[:rows]],
     )
 
@@ -155,7 +155,7 @@ def _all_reduce(place: Place) -> Prepared:
         wanted=lambda: [torch.stack([values(r, shape) for r in EACH]).sum(0)],
         inputs=[x],
         rooms=rooms,
-        weights=_weights(place),
+        weights=weights_of(place),
         wanted_gradients=lambda: [torch.full_like(x, 6.0)],
     )
 
@@ -169,7 +169,7 @@ def _broadcast(place: Place) -> Prepared:
         tensors=lambda result: [result],
         wanted=lambda: [values(place.root, shape)],
         inputs=[x],
-        weights=_weights(place),
+        weights=weights_of(place),
         wanted_gradients=lambda: [torch.full_like(x, 6.0 if place.rank == place.root else 0.0)],
     )
 
@@ -186,86 +186,25 @@ def _sizes(place: Place) -> Prepared:
     )
 
 
-def _listed(one: Make, of_list: Callable[[list[Prepared], Place, bool], Any]) -> Make:
-    """Two tensors in one call: one that every rank brings alike, and one of the single call, which may be twisted."""
-
-    def make(place: Place) -> Prepared:
-        plain = Place(place.rank, "small", "", place.root, place.wants_gradient)
-        parts = [one(plain), one(place)]
-
-        def tensors(result: Any) -> list[Tensor]:
-            return list(result[0]) if isinstance(result, tuple) else list(result)
-
-        return Prepared(
-            start=lambda is_async: of_list(parts, place, is_async),
-            tensors=tensors,
-            wanted=lambda: [y for part in parts for y in part.wanted()],
-            inputs=[x for part in parts for x in part.inputs],
-            weights=_weights(place),
-            wanted_gradients=lambda: [g for part in parts for g in part.wanted_gradients()],
-        )
-
-    return make
-
-
-def _inputs(parts: list[Prepared]) -> list[Tensor]:
-    return [part.inputs[0] for part in parts]
-
-
-def _gather_list(parts: list[Prepared], place: Place, is_async: bool) -> Any:
-    return sw.all_gather_v(_inputs(parts), place.dim, async_op=is_async)
-
-
-def _gather_list_to_root(parts: list[Prepared], place: Place, is_async: bool) -> Any:
-    return sw.gather_v(_inputs(parts), place.named_root, place.dim, async_op=is_async)
-
-
-def _reduce_scatter_list(parts: list[Prepared], place: Place, is_async: bool) -> Any:
-    return sw.reduce_scatter_v(_inputs(parts), None, place.dim, op=place.reduction, async_op=is_async)
-
-
-def _swap_list(parts: list[Prepared], place: Place, is_async: bool) -> Any:
-    sizes = [ragged(x.shape[0] // 6) for x in _inputs(parts)]
-    return sw.all_to_all_v(_inputs(parts), sizes, place.dim, async_op=is_async)
-
-
-def _scatter_list(parts: list[Prepared], place: Place, is_async: bool) -> Any:
-    is_root = place.rank == place.named_root
-    xs = _inputs(parts) if is_root or place.wants_gradient else []
-    sizes = [ragged(x.shape[0] // 6) for x in xs] if is_root else None
-    return sw.scatter_v(xs, place.named_root, place.dim, sizes=sizes, async_op=is_async)
-
-
-def _traits(kind: str, *differs_in: str, **others: bool) -> Traits:
+def traits_of(kind: str, *differs_in: str, **others: bool) -> Traits:
     return Traits(kind, frozenset(differs_in), has_root="root" in differs_in, **others)
 
 
 MOVES = ("dtype", "shape", "dim")
 CALLS: dict[str, tuple[Traits, Make]] = {
-    "all_gather_v": (_traits("op", *MOVES), lambda p: _gather(p, False)),
-    "all_gather_v given": (_traits("op", *MOVES, "splits", is_given=True), lambda p: _gather(p, True)),
-    "reduce_scatter_v": (_traits("op", *MOVES, "reduce"), lambda p: _reduce_scatter(p, False)),
+    "all_gather_v": (traits_of("op", *MOVES), lambda p: gather(p, False)),
+    "all_gather_v given": (traits_of("op", *MOVES, "splits", is_given=True), lambda p: gather(p, True)),
+    "reduce_scatter_v": (traits_of("op", *MOVES, "reduce"), lambda p: reduce_scatter(p, False)),
     "reduce_scatter_v given": (
-        _traits("op", *MOVES, "reduce", "splits", is_given=True),
-        lambda p: _reduce_scatter(p, True),
+        traits_of("op", *MOVES, "reduce", "splits", is_given=True),
+        lambda p: reduce_scatter(p, True),
     ),
-    "all_to_all_v": (_traits("op", *MOVES), lambda p: _swap(p, False)),
-    "all_to_all_v given": (_traits("op", *MOVES, "splits", is_given=True), lambda p: _swap(p, True)),
-    "gather_v": (_traits("op", *MOVES, "root"), lambda p: _gather_to_root(p, False)),
-    "gather_v given": (_traits("op", *MOVES, "root", "splits", is_given=True), lambda p: _gather_to_root(p, True)),
-    "scatter_v": (_traits("op", "dim", "root"), _scatter),
-    "all_reduce": (_traits("op", "dtype", "shape", "reduce"), _all_reduce),
-    "broadcast": (_traits("op", "dtype", "shape", "root"), _broadcast),
-    "gather_sizes": (_traits("op", "dim", has_gradient=False, has_async=False), _sizes),
-    "list all_gather_v": (_traits("list", *MOVES), _listed(lambda p: _gather(p, False), _gather_list)),
-    "list reduce_scatter_v": (
-        _traits("list", *MOVES, "reduce"),
-        _listed(lambda p: _reduce_scatter(p, False), _reduce_scatter_list),
-    ),
-    "list all_to_all_v": (_traits("list", *MOVES), _listed(lambda p: _swap(p, False), _swap_list)),
-    "list gather_v": (
-        _traits("list", *MOVES, "root"),
-        _listed(lambda p: _gather_to_root(p, False), _gather_list_to_root),
-    ),
-    "list scatter_v": (_traits("list", "dim", "root"), _listed(_scatter, _scatter_list)),
+    "all_to_all_v": (traits_of("op", *MOVES), lambda p: swap(p, False)),
+    "all_to_all_v given": (traits_of("op", *MOVES, "splits", is_given=True), lambda p: swap(p, True)),
+    "gather_v": (traits_of("op", *MOVES, "root"), lambda p: gather_to_root(p, False)),
+    "gather_v given": (traits_of("op", *MOVES, "root", "splits", is_given=True), lambda p: gather_to_root(p, True)),
+    "scatter_v": (traits_of("op", "dim", "root"), scatter),
+    "all_reduce": (traits_of("op", "dtype", "shape", "reduce"), _all_reduce),
+    "broadcast": (traits_of("op", "dtype", "shape", "root"), _broadcast),
+    "gather_sizes": (traits_of("op", has_gradient=False, has_async=False), _sizes),
 }

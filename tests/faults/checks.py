@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tests.faults.axes import FAULTY, Cell, Traits
+from tests.faults.axes import FAULTY, RANKS, Cell, Traits
 from tests.faults.expectations import AT_ONCE_S, OVER, SOON_S, USABLE, Expected, Rule, rule_of
 from tests.faults.observation import UNTOUCHED, Outcome, Record, Seen
 
@@ -19,6 +19,8 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     detection_s: float = 0.0  # the slowest of those who were told by an error
     waited_for_a_survivor: list[int] = field(default_factory=list)  # ranks; see expectations.waits_for_a_survivor
+
+    waits_for_timeout: bool = False  # it is the timeout that ends the call
 
     @property
     def is_as_expected(self) -> bool:
@@ -37,13 +39,10 @@ def judge(cell: Cell, traits: Traits, record: Record) -> Verdict:
         verdict.problems += [f"rank {seen.rank}: {problem}" for problem in problems]
     verdict.problems += _together(record, rule)
     verdict.problems += [f"{name} is left in /dev/shm" for name in record.files]
-    told = [s.outcome.seconds for s in record.ranks if s.outcome.how == "raised" and s.rank not in _waiting(verdict)]
-    verdict.detection_s = max(told, default=0.0)
+    told = [s for s in record.ranks if s.outcome.how == "raised" and s.rank not in verdict.waited_for_a_survivor]
+    verdict.detection_s = max((s.outcome.seconds for s in told), default=0.0)
+    verdict.waits_for_timeout = any(e is not None and e.within_s > rule.timeout_s for e in map(rule.of, range(RANKS)))
     return verdict
-
-
-def _waiting(verdict: Verdict) -> list[int]:
-    return verdict.waited_for_a_survivor
 
 
 def _process(seen: Seen) -> list[str]:
@@ -102,7 +101,7 @@ def _told(outcome: Outcome, expected: Expected, rule: Rule, verdict: Verdict, ra
                 verdict.waited_for_a_survivor.append(rank)
         elif named not in expected.names:
             ranks = " or ".join(map(str, expected.names))
-            problems.append(f"it names rank {named} and not {ranks}: {outcome.text}")
+            problems.append(f"it names rank {named} and not {ranks}: {outcome}")
     problems += [f"no {word!r} in: {outcome.text}" for word in expected.words if not re.search(word, outcome.text)]
     if outcome.seconds > within_s:
         problems.append(f"told after {outcome.seconds:.2f} s, more than {within_s:.2f}: {outcome.text}")

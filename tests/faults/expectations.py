@@ -1,15 +1,17 @@
-"""What each cell must show. The rules are those of docs/architecture.md ("What a fault leaves behind") and docs/backend.md.
+"""What each cell must show. The rules are those of docs/architecture.md ("What a fault leaves behind") and
+docs/backend.md.
 
-- **All is right**: no fault, or a rank that was stopped and resumed within the timeout. Values are right, the group goes on.
+- **All is right**: no fault, or a rank that was stopped and resumed within the timeout. Values are right, and the group
+  goes on.
 - **Refused**: ranks disagree, or one has an invalid argument, and the call is compared. Every rank raises the same
-  ValueError within a second, nothing is written, the group goes on. Compared is every call in shared memory, on the backend
-  "shardway" and under SHARDWAY_CHECK=1, and on gloo every forward whose sizes are not given.
-- **Dead**: every survivor raises a DistBackendError that names the dead rank within a second, or has its right result; then
-  its next call raises. The group is over.
-- **Late**: a rank is stopped for longer than the timeout, or does not call. The others raise a DistBackendError that names
-  it, within the timeout and a second. It hears that it was given up. The group is over.
-- **Not compared**: a disagreement on gloo with sizes given, or between a forward and a backward. No rank waits longer than
-  the timeout and a second. Where lengths differ, somebody raises. Values are nobody's promise.
+  ValueError within a second, nothing is written, and the group goes on. Compared is every call in shared memory, on the
+  backend "shardway" and under SHARDWAY_CHECK=1, and on gloo every forward whose sizes are not given.
+- **Dead**: every survivor raises a DistBackendError that names the dead rank within a second, or has its right result;
+  then its next call raises. The group is over.
+- **Late**: a rank is stopped for longer than the timeout, or does not call. The others raise a DistBackendError that
+  names it, within the timeout and a second. It hears that it was given up. The group is over.
+- **Not compared**: a disagreement on gloo with sizes given, or between a forward and a backward. No rank waits longer
+  than the timeout and a second. Where lengths differ, somebody raises. Values are nobody's promise.
 - **Gone**: a rank destroys the group while the others call. They raise a DistBackendError that names it.
 """
 
@@ -54,7 +56,7 @@ class Rule:
     is_untouched: bool = False  # the destination
     probe_within_s: float = SOON_S
     somebody_raises: bool = False
-    # A rank that waits for a survivor which raised and lives is left to the timeout. Such ranks are counted and reported.
+    # A rank that waits for a survivor which raised and lives is left to the timeout. The report lists such cells.
     may_wait_for_a_survivor: bool = False
     exceptions: tuple[tuple[int, Expected], ...] = ()  # ranks with an expectation of their own
 
@@ -75,15 +77,24 @@ def is_compared(cell: Cell, traits: Traits) -> bool:
     return not traits.is_given and cell.moment != "backward" and cell.fault != "backward"
 
 
-# Today's truth, to be tightened when survivors tell one another on gloo: who waits for a survivor that raised, waits for the
-# timeout. Cells in which a rank did so are listed by the report under this name.
 def waits_for_a_survivor(cell: Cell) -> bool:
+    """Today's truth, to be tightened when survivors tell one another on gloo: a rank that waits for a survivor which
+    raised waits for the timeout, and names the survivor. The report lists the cells in which one did so."""
     return is_on_gloo(cell)
 
 
+def name_in_errors(cell: Cell) -> str:
+    """What an error of the call begins with, as a regular expression."""
+    name = cell.call.removeprefix("dist.").removeprefix("list ").removesuffix(" given")
+    special = {"send and recv": "(send|recv)", "all_to_all_single": "all_to_all"}
+    return f"^{special.get(name, name.split()[0])}: "
+
+
 def rule_of(cell: Cell, traits: Traits) -> Rule:
-    if traits.is_message and cell.fault in ("dtype", "shape", "exception"):
+    if traits.is_message and cell.fault in ("dtype", "shape", "exception") and cell.moment != "teardown":
         return _message_refused(cell)
+    if traits.is_message and cell.moment == "teardown":
+        return _messages_given_up(cell)
     if cell.fault in ("none", "resumed"):
         return _all_right(cell)
     if cell.fault == "killed":
@@ -103,13 +114,13 @@ def _all_right(cell: Cell) -> Rule:
 
 
 _SAID = {  # what the text must say beside "rank 1"
-    "dtype": ("float32", "float64"),
+    "dtype": ("(float|f)32", "(float|f)64"),
     "dim": ("dim",),
     "root": ("root|src|dst",),
-    "reduce": ("sum", "max"),
+    "reduce": ("sum|P", "max"),
     "op": ("different collectives",),
     "backward": ("different collectives", "backward of"),
-    "layouts": ("target",),
+    "layouts": ("the target|tensor 1",),
 }
 
 
@@ -122,8 +133,8 @@ def _refused(cell: Cell) -> Rule:
 
 
 def _has_all_it_needs(cell: Cell, traits: Traits) -> bool:
-    """Whether a rank may get its right result although the faulty one is struck: it was struck in the middle; or it is not
-    needed, as by the leaves of a rooted call without a comparison, and by messages."""
+    """Whether a rank may get its right result although the faulty one is struck: that was struck in the middle; or it
+    is not needed, as by the leaves of a rooted call without a comparison, and by messages."""
     is_in_the_middle = cell.moment in ("large", "async", "teardown") and cell.fault != "never"
     is_spared = cell.group == "gloo" and traits.has_root and not is_compared(cell, traits)
     return is_in_the_middle or is_spared or traits.is_message
@@ -134,7 +145,7 @@ def _dead(cell: Cell, traits: Traits) -> Rule:
         "DistBackendError",
         may_return=_has_all_it_needs(cell, traits),
         names=(FAULTY,),
-        words=() if is_on_gloo(cell) else ("its process ended",),
+        words=(name_in_errors(cell), *(() if is_on_gloo(cell) else ("its process ended",))),
     )
     return Rule(
         "dead",
@@ -148,18 +159,19 @@ def _dead(cell: Cell, traits: Traits) -> Rule:
 
 def _late(cell: Cell, traits: Traits) -> Rule:
     waits = SHORT_TIMEOUT_S + SOON_S
+    is_silent = is_on_gloo(cell) or traits.is_message  # the reason is gloo's, or that of a message
     told = Expected(
         "DistBackendError",
         may_return=_has_all_it_needs(cell, traits),
         names=(FAULTY,),
-        words=() if is_on_gloo(cell) or traits.is_message else ("did not come within the timeout of 1000 ms",),
+        words=(name_in_errors(cell), *(() if is_silent else ("did not come within the timeout of 1000 ms",))),
         within_s=waits,
     )
     given_up = Expected(
         "DistBackendError",
         may_return=told.may_return or traits.is_message,
         names=OTHERS,
-        words=() if is_on_gloo(cell) or traits.is_message else ("gave the group up",),
+        words=(name_in_errors(cell), *(() if is_silent else ("gave the group up",))),
         within_s=waits if is_on_gloo(cell) else SOON_S,
     )
     return Rule(
@@ -179,7 +191,8 @@ def _raised_before_it_came(cell: Cell, traits: Traits) -> Rule:
 
 
 def _gone(cell: Cell, traits: Traits) -> Rule:
-    told = Expected("DistBackendError", names=(FAULTY,), words=() if is_on_gloo(cell) else ("it left the group",))
+    why = () if is_on_gloo(cell) else ("it left the group",)
+    told = Expected("DistBackendError", names=(FAULTY,), words=(name_in_errors(cell), *why))
     if is_on_gloo(cell):
         told = replace(told, may_return=_has_all_it_needs(cell, traits))
     return Rule(
@@ -210,8 +223,8 @@ def _not_compared(cell: Cell) -> Rule:
 
 
 def _message_refused(cell: Cell) -> Rule:
-    """A message of another size or dtype is a ValueError at its receiver alone. The faulty rank's own buffer does not fit
-    what it gets either. A message that is not sent is missed by its receiver."""
+    """A message of another size or dtype is a ValueError at its receiver alone. The faulty rank's own buffer does not
+    fit what it gets either. A message that is not sent is missed by its receiver."""
     receiver = (FAULTY + 1) % RANKS
     if cell.fault == "exception":
         missed = Expected("DistBackendError", names=(FAULTY,), within_s=SHORT_TIMEOUT_S + SOON_S)
@@ -227,3 +240,15 @@ def _message_refused(cell: Cell) -> Rule:
         is_untouched=False,
         exceptions=((receiver, refused),),
     )
+
+
+def _messages_given_up(cell: Cell) -> Rule:
+    """Who destroys the group while its receive is pending gives the message up, unless it has come."""
+    given_up = Expected(
+        "DistBackendError",
+        may_return=True,
+        words=("this rank left the group|could not be reached",),
+        within_s=SHORT_TIMEOUT_S + SOON_S + PAUSE_S,
+    )
+    own = Expected("ValueError", words=("send",)) if cell.fault == "exception" else given_up
+    return Rule("message given up", given_up, None if cell.fault == "killed" else own, SHORT_TIMEOUT_S, OPEN)

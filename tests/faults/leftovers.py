@@ -31,9 +31,10 @@ class Holdings:
             found += [f"{count} {name} of {kind}" for kind, count in sorted(more.items()) if count > 0]
         if self.threads > before.threads + kept_threads:
             found.append(f"{self.threads - before.threads} threads, of which {kept_threads} may stay")
-        if self.children > before.children:
-            found.append(f"{self.children - before.children} child processes")
-        return found
+        return found + self.children_beyond(before)
+
+    def children_beyond(self, before: Holdings) -> list[str]:
+        return [f"{self.children - before.children} child processes"] if self.children > before.children else []
 
 
 def _descriptors() -> Counter[str]:

@@ -19,7 +19,8 @@ class Outcome:
     text: str = ""
 
     def __str__(self) -> str:
-        what = f"{self.error}: {self.text}" if self.how == "raised" else self.how
+        """Torch lists every dispatch key in some errors: a few hundred letters say enough."""
+        what = f"{self.error}: {self.text[:400]}" if self.how == "raised" else self.how
         return f"{what} after {self.seconds:.3f} s"
 
 

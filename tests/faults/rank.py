@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import faulthandler
 import gc
 import os
@@ -20,7 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 import shardway as sw
-from tests.faults.axes import FAULTY, GROUPS, PROCESS_FAULTS, RANKS, Cell
+from tests.faults.aftermath import begin_again, enter, leftovers_since
+from tests.faults.axes import FAULTY, PROCESS_FAULTS, RANKS, Cell
 from tests.faults.catalogue import ALL
 from tests.faults.leftovers import Holdings
 from tests.faults.observation import OTHER, RIGHT, UNTOUCHED, Clock, Outcome, Seen
@@ -28,22 +28,7 @@ from tests.faults.prepared import LARGE, MEDIUM, SMALL, Place
 from tests.faults.redistributions import forget_meshes
 
 Step = Callable[[], Any]
-AGAIN_TIMEOUT_S = 5.0
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP, "resumed": signal.SIGSTOP}
-
-
-def enter(cell: Cell, rank: int, size: int, store: Path, timeout_s: float) -> None:
-    backend, environment, _ = GROUPS[cell.group]
-    for name in ("SHARDWAY_TRANSPORT", "SHARDWAY_CHECK"):
-        os.environ.pop(name, None)
-    os.environ.update(environment, GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group(
-        backend,
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=size,
-        timeout=datetime.timedelta(seconds=timeout_s),
-    )
 
 
 class Member:
@@ -205,8 +190,8 @@ class Member:
             seen.destinations = UNTOUCHED
 
     def probe(self) -> Outcome | None:
-        """The group's next call, the same on every rank."""
-        if self._has_left:
+        """The group's next call, the same on every rank; at its end there is none, but for who was left alone."""
+        if self._has_left or (self._cell.moment == "teardown" and self._cell.fault != "op"):
             return None
         start = time.monotonic()
         try:
@@ -262,30 +247,3 @@ def run(cell: Cell, rank: int, clock: Clock, link: Connection, store: Path, time
     link.recv()
     link.send(leftovers_since(before, cell, timeout_s))
     link.recv()
-
-
-def leftovers_since(before: Holdings, cell: Cell, timeout_s: float) -> list[str]:
-    """What does not go within the limit; a group's memory goes when the last rank has dropped the group. On gloo one thread
-    stays with the process that once left messages behind (Janitor, transport/c10d/mail_transfer.cpp)."""
-    kept_threads = 1 if GROUPS[cell.group][0] == "gloo" else 0
-    deadline = time.monotonic() + timeout_s + 1.0
-    while True:
-        sw.empty_cache()
-        found = Holdings.now().beyond(before, kept_threads)
-        if not found or time.monotonic() > deadline:
-            return found
-        time.sleep(0.01)
-
-
-def begin_again(cell: Cell, rank: int, size: int, store: Path) -> Outcome:
-    """A new group of those who live. When it ends, what was left of the group before it is freed."""
-    start = time.monotonic()
-    try:
-        enter(cell, rank, size, store, AGAIN_TIMEOUT_S)
-        x = torch.ones(2)
-        total = sw.all_reduce(x)
-        dist.destroy_process_group()
-    except Exception as error:
-        return Outcome("raised", time.monotonic() - start, type(error).__name__, str(error))
-    is_right = torch.equal(total, torch.full((2,), float(size)))
-    return Outcome("returned" if is_right else "wrong", time.monotonic() - start)

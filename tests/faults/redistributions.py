@@ -95,7 +95,7 @@ def _mesh() -> DeviceMesh:
     """Of the default group, which it does not communicate for."""
     if id(dist.group.WORLD) not in _meshes:
         _meshes.clear()
-        _meshes[id(dist.group.WORLD)] = DeviceMesh.from_group(dist.group.WORLD, "cpu")  # type: ignore[arg-type]
+        _meshes[id(dist.group.WORLD)] = DeviceMesh("cpu", list(range(RANKS)))
     return _meshes[id(dist.group.WORLD)]
 
 
@@ -126,5 +126,5 @@ REDISTRIBUTIONS: dict[str, tuple[Traits, Make]] = {
     "redistribute": (Traits("redistribute", _SAID), _rows_to_columns),
     "redistribute sum": (Traits("redistribute", _SAID | {"reduce"}, is_backward_local=True), _addends_to_whole),
     "redistribute list": (Traits("redistribute", _SAID), _list),
-    "redistribute DTensor": (Traits("redistribute", _SAID), _dtensor),
+    "redistribute DTensor": (Traits("redistribute", _SAID, keeps_group=True), _dtensor),
 }

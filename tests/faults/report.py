@@ -20,7 +20,20 @@ def limit_of(fault: str) -> str:
     """The limit for what a rank is told by an error."""
     if fault in ("none", "resumed"):
         return "no error"
+    if fault == "exception":
+        return "1 s; in a backward, and of a message, timeout + 1 s"
     return "timeout + 1 s" if fault in ("stopped", "never") else "1 s"
+
+
+def claims(results: Sequence[Result]) -> str:
+    """The slowest detection of a death, and of the rest beyond the timeout where that is what ends the call."""
+    deaths = [v.detection_s for _, v in results if v.rule == "dead"]
+    rest = [v.detection_s - (r.timeout_s if v.waits_for_timeout else 0.0) for r, v in results if v.rule != "dead"]
+    slowest = {"a death": max(deaths, default=0.0), "all else, beyond the timeout": max(rest, default=0.0)}
+    return "\n".join(
+        f"slowest detection of {what}: {s:.3f} s, at most 1 s: {'met' if s <= 1.0 else 'missed'}"
+        for what, s in slowest.items()
+    )
 
 
 def table(results: Sequence[Result]) -> str:
@@ -54,7 +67,7 @@ def findings(results: Sequence[Result]) -> str:
         if verdict.is_as_expected:
             continue
         lines.append(f"\n{verdict.cell} (rule: {verdict.rule}, timeout {record.timeout_s:g} s)")
-        lines += [f"    {problem}" for problem in verdict.problems]
+        lines += [f"    {problem[:600]}" for problem in verdict.problems]
         lines += [f"  rank {seen.rank}: {seen.outcome}" for seen in record.ranks]
         lines.append(f'  again: python -m tests.faults --cell "{verdict.cell}"')
     return "\n".join(lines)
@@ -68,8 +81,8 @@ def survivors(results: Sequence[Result]) -> str:
     slowest = max(r.ranks[rank].outcome.seconds for r, v in waited for rank in v.waited_for_a_survivor)
     names = "\n".join(f"  {v.cell}: rank {', '.join(map(str, v.waited_for_a_survivor))}" for _, v in waited)
     return (
-        f"{len(waited)} cells in which a rank waited for a survivor that had raised, as the rule for gloo allows today, "
-        f"up to {slowest:.2f} s:\n{names}"
+        f"{len(waited)} cells in which a rank waited for a survivor that had raised, as the rule for gloo allows "
+        f"today, up to {slowest:.2f} s:\n{names}"
     )
 
 
