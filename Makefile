@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm sanitize stress soak golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
+.PHONY: help demo program test test-arm sanitize stress soak faults golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-before bench-lists frames bench-dtensor bench-gpu torch-suite clean library everything
 
@@ -63,6 +63,10 @@ stress: library  ## half an hour of everything at once, every value checked; not
 soak: library  ## the same with collectives alone, ten minutes
 	@scripts/setup test
 	@$(PYTHON) -m tests.stress --minutes 10 --only ops,gradients,lists,async
+
+faults: library  ## every call with every fault at every moment: who is told what, how soon, and what is left
+	@scripts/setup test
+	@$(PYTHON) -m tests.faults $(FAULTS)
 
 golden:  ## write the outputs that tests/cli compares with anew; read the diff
 	@scripts/setup test

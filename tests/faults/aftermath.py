@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from tests.faults.axes import GROUPS, Cell
+from tests.faults.axes import GROUPS, RANKS, Cell
 from tests.faults.catalogue import TRAITS
 from tests.faults.leftovers import Holdings
 from tests.faults.observation import Outcome
@@ -50,8 +50,10 @@ def begin_again(cell: Cell, rank: int, size: int, store: Path) -> Outcome:
 def leftovers_since(before: Holdings, cell: Cell, timeout_s: float) -> list[str]:
     """What does not go within the limit. A group's memory goes when the last rank has dropped the group. On gloo one
     thread stays with a process that once left messages behind (Janitor, transport/c10d/mail_transfer.cpp)."""
-    kept_threads = 1 if GROUPS[cell.group][0] == "gloo" else 0
-    deadline = time.monotonic() + timeout_s + 1.0
+    is_gloo = GROUPS[cell.group][0] == "gloo"
+    kept_threads = 1 if is_gloo else 0
+    turns = RANKS if is_gloo else 1  # that thread waits for one message after the other, each for the timeout
+    deadline = time.monotonic() + turns * timeout_s + 1.0
     while True:
         sw.empty_cache()
         now = Holdings.now()

@@ -72,7 +72,7 @@ class Trio:
             return
         self._act()
         living = [seen.rank for seen in self._record.ranks if seen.outcome.how not in ("gone", "silent")]
-        limit = self._timeout_s + STEP_LIMIT_S
+        limit = RANKS * self._timeout_s + STEP_LIMIT_S
         for name in ("probe", "end"):
             self._say(living)
             for rank, answer in self._answers(living, limit).items():

@@ -40,6 +40,7 @@ def run_cells(cells: Sequence[Cell], jobs: int) -> Iterator[Record]:
         for link, pid in workers.items():
             link.close()
             end_all(pid)
+        gc.unfreeze()
 
 
 def _worker() -> tuple[Connection, int]:

@@ -38,8 +38,16 @@ class Holdings:
 
 
 def _descriptors() -> Counter[str]:
-    names = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    return Counter(_kind(os.readlink(name)) for name in names if os.path.lexists(name))  # one was for the list itself
+    targets = map(_target, os.listdir("/proc/self/fd"))
+    return Counter(_kind(target) for target in targets if target is not None)
+
+
+def _target(descriptor: str) -> str | None:
+    """None: it was closed since; one of them was for the list itself."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except FileNotFoundError:
+        return None
 
 
 def _mappings() -> Counter[str]:
@@ -56,8 +64,15 @@ def _kind(target: str) -> str:
 
 
 def _children() -> int:
-    files = Path("/proc/self/task").glob("*/children")
-    return sum(len(file.read_text().split()) for file in files)
+    return sum(len(_children_of(thread)) for thread in os.listdir("/proc/self/task"))
+
+
+def _children_of(thread: str) -> list[str]:
+    """None of a thread that has ended since."""
+    try:
+        return Path(f"/proc/self/task/{thread}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def names_in_shared_memory() -> set[str]:
