@@ -3,6 +3,7 @@
     make faults                                                    the whole, within an hour
     make faults FAULTS="--sample pairwise"                         a part in which every two values meet, minutes
     python -m tests.faults --only killed,gloo                      cells that have all of these words
+    python -m tests.faults --only fault:backward,moment:large      the same, with the axis of a word
     python -m tests.faults --cell "all_gather_v/memory/large/killed"   one cell, with what every rank did
     python -m tests.faults --list                                  the axes, and the cells that would run
 
@@ -85,7 +86,10 @@ def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace, reason
 
 
 def _words(cell: Cell) -> set[str]:
-    return {cell.call, cell.group, cell.moment, cell.fault, TRAITS[cell.call].kind, *cell.call.split()}
+    """By which --only finds the cell: values of axes, and with their axis where another has the same."""
+    kind = TRAITS[cell.call].kind
+    axes = {"call": cell.call, "group": cell.group, "moment": cell.moment, "fault": cell.fault, "kind": kind}
+    return {*axes.values(), *(f"{axis}:{value}" for axis, value in axes.items()), *cell.call.split()}
 
 
 def _check_name(parser: argparse.ArgumentParser, name: str) -> None:

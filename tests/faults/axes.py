@@ -52,7 +52,7 @@ MOMENTS = {
 }
 
 KINDS = {
-    "op": "a collective of shardway",
+    "collective": "a collective of shardway",
     "list": "a collective of a list of tensors",
     "redistribute": "a redistribution",
     "backend": "a call of torch.distributed",
@@ -121,6 +121,10 @@ def why_not(cell: Cell, traits: Traits) -> str | None:
         (
             cell.moment == "backward" and cell.fault in DISAGREEMENTS and cell.fault not in ("op", "backward"),
             "the arguments of a backward are those of its forward",
+        ),
+        (
+            cell.moment == "teardown" and cell.fault == "op" and traits.keeps_group,
+            "torch keeps the group of a DeviceMesh, so nobody leaves it",
         ),
         (cell.moment == "first" and cell.fault == "backward", "a backward has a forward before it"),
         (

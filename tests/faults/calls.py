@@ -192,19 +192,22 @@ def traits_of(kind: str, *differs_in: str, **others: bool) -> Traits:
 
 MOVES = ("dtype", "shape", "dim")
 CALLS: dict[str, tuple[Traits, Make]] = {
-    "all_gather_v": (traits_of("op", *MOVES), lambda p: gather(p, False)),
-    "all_gather_v given": (traits_of("op", *MOVES, "splits", is_given=True), lambda p: gather(p, True)),
-    "reduce_scatter_v": (traits_of("op", *MOVES, "reduce"), lambda p: reduce_scatter(p, False)),
+    "all_gather_v": (traits_of("collective", *MOVES), lambda p: gather(p, False)),
+    "all_gather_v given": (traits_of("collective", *MOVES, "splits", is_given=True), lambda p: gather(p, True)),
+    "reduce_scatter_v": (traits_of("collective", *MOVES, "reduce"), lambda p: reduce_scatter(p, False)),
     "reduce_scatter_v given": (
-        traits_of("op", *MOVES, "reduce", "splits", is_given=True),
+        traits_of("collective", *MOVES, "reduce", "splits", is_given=True),
         lambda p: reduce_scatter(p, True),
     ),
-    "all_to_all_v": (traits_of("op", *MOVES), lambda p: swap(p, False)),
-    "all_to_all_v given": (traits_of("op", *MOVES, "splits", is_given=True), lambda p: swap(p, True)),
-    "gather_v": (traits_of("op", *MOVES, "root"), lambda p: gather_to_root(p, False)),
-    "gather_v given": (traits_of("op", *MOVES, "root", "splits", is_given=True), lambda p: gather_to_root(p, True)),
-    "scatter_v": (traits_of("op", "dim", "root"), scatter),
-    "all_reduce": (traits_of("op", "dtype", "shape", "reduce"), _all_reduce),
-    "broadcast": (traits_of("op", "dtype", "shape", "root"), _broadcast),
-    "gather_sizes": (traits_of("op", has_gradient=False, has_async=False), _sizes),
+    "all_to_all_v": (traits_of("collective", *MOVES), lambda p: swap(p, False)),
+    "all_to_all_v given": (traits_of("collective", *MOVES, "splits", is_given=True), lambda p: swap(p, True)),
+    "gather_v": (traits_of("collective", *MOVES, "root"), lambda p: gather_to_root(p, False)),
+    "gather_v given": (
+        traits_of("collective", *MOVES, "root", "splits", is_given=True),
+        lambda p: gather_to_root(p, True),
+    ),
+    "scatter_v": (traits_of("collective", "dim", "root"), scatter),
+    "all_reduce": (traits_of("collective", "dtype", "shape", "reduce"), _all_reduce),
+    "broadcast": (traits_of("collective", "dtype", "shape", "root"), _broadcast),
+    "gather_sizes": (traits_of("collective", has_gradient=False, has_async=False), _sizes),
 }

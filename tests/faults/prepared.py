@@ -94,17 +94,15 @@ class Prepared:
         torch.autograd.backward([y for y, _ in roots], [w for _, w in roots])
 
     def raise_in_backward(self, result: Any) -> None:
-        """An exception of the rank's own, before its gradient reaches the collective."""
+        """An exception of the rank's own, before its gradient reaches the collective. Nothing of the graph is under way
+        then: what is, torch keeps until the thread's next backward, with the group."""
 
         def refuse(_: Tensor) -> Tensor:
             raise RuntimeError("a hook of this rank failed")
 
-        spoilt = []
-        for y in self.tensors(result):
-            z = y * 1
-            z.register_hook(refuse)
-            spoilt.append(z.sum())
-        torch.stack(spoilt).sum().backward()
+        total = torch.stack([y.sum() for y in self.tensors(result)]).sum()
+        total.register_hook(refuse)
+        total.backward()
 
     @property
     def has_gradients(self) -> bool:
