@@ -72,6 +72,7 @@ class Traits:
     is_message: bool = False
     takes_arguments: bool = True
     is_backward_local: bool = False  # it communicates nothing
+    is_backward_forward: bool = False  # it is a call like its forward: torch's autograd makes it
     keeps_group: bool = (
         False  # torch does: a DeviceMesh of a group that was destroyed holds it, with no call of ours made
     )

@@ -68,18 +68,20 @@ def _list(place: Place) -> Prepared:
     plain = Place(place.rank, "small", "", place.root, place.wants_gradient)
     units = (_unit(plain, 0), _unit(place, 350))
     places = (plain, place)
-    xs, tensors = [], []
+    xs, layouts = [], []
     for one, unit in zip(places, units, strict=True):
         sizes, shape = ragged(unit), (6 * unit, 6 * unit + one.wider)
         x = leaf(values(one.rank, (sizes[one.rank], shape[1]), one), one)
         layout = sw.Layout(shape, one.dtype, sw.Mesh((RANKS,)), [sw.Shard(0, sizes)])
         xs.append(x)
-        tensors.append(sw.MeshTensor(x, layout))
+        layouts.append(layout)
     last = {"layouts": [sw.Replicate()], "exception": [sw.Shard(7)]}.get(place.twist, [sw.Shard(1)])
     targets = [[sw.Shard(1)], last]
     mine = [slice(2 * unit * place.rank, 2 * unit * (place.rank + 1)) for unit in units]
     return Prepared(
-        start=lambda is_async: sw.redistribute(tensors, targets, async_op=is_async),
+        start=lambda is_async: sw.redistribute(
+            [sw.MeshTensor(x, layout) for x, layout in zip(xs, layouts, strict=True)], targets, async_op=is_async
+        ),
         tensors=lambda result: [one.local for one in result],
         wanted=lambda: [_whole(unit)[:, columns] for unit, columns in zip(units, mine, strict=True)],
         inputs=xs,
@@ -126,5 +128,5 @@ REDISTRIBUTIONS: dict[str, tuple[Traits, Make]] = {
     "redistribute": (Traits("redistribute", _SAID), _rows_to_columns),
     "redistribute sum": (Traits("redistribute", _SAID | {"reduce"}, is_backward_local=True), _addends_to_whole),
     "redistribute list": (Traits("redistribute", _SAID), _list),
-    "redistribute DTensor": (Traits("redistribute", _SAID, keeps_group=True), _dtensor),
+    "redistribute DTensor": (Traits("redistribute", _SAID, keeps_group=True, is_backward_forward=True), _dtensor),
 }
