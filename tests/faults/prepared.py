@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.faults.axes import FAULTY, RANKS
+from tests.faults.axes import RANKS
 
 PATTERN = 0xA5
 GUARD_BYTES = 4096  # on both sides; a multiple of every alignment
@@ -139,6 +139,3 @@ def ragged(unit: int) -> tuple[int, int, int]:
 def constant_parts(sizes: Sequence[int], shape: Sequence[int]) -> Tensor:
     """Rank r's rows are r + 1: what a backward finds whose weights are the ranks' numbers."""
     return torch.cat([torch.full((rows, *shape), float(r + 1)) for r, rows in enumerate(sizes)])
-
-
-__all__ = ["FAULTY", "RANKS", "Place", "Prepared", "Room", "constant_parts", "leaf", "ragged", "values"]
