@@ -6,7 +6,17 @@ import re
 from dataclasses import dataclass, field
 
 from tests.faults.axes import FAULTY, RANKS, Cell, Traits
-from tests.faults.expectations import AT_ONCE_S, OVER, SOON_S, USABLE, Expected, Rule, rule_of
+from tests.faults.expectations import (
+    AT_ONCE_S,
+    GLOO_DEATH_TIMEOUT_S,
+    OVER,
+    SOON_S,
+    USABLE,
+    Expected,
+    Rule,
+    known_miss,
+    rule_of,
+)
 from tests.faults.observation import UNTOUCHED, Outcome, Record, Seen
 
 _REACHED = re.compile(r"rank (\d+) could not be reached")
@@ -25,6 +35,13 @@ class Verdict:
     @property
     def is_as_expected(self) -> bool:
         return not self.problems
+
+    @property
+    def known_miss(self) -> str | None:
+        """Why this is a miss that is known: a rank was told within the timeout, and not within a second."""
+        is_late_alone = all(re.search(r"\btold after ", problem) for problem in self.problems)
+        is_in_time = self.detection_s <= GLOO_DEATH_TIMEOUT_S + SOON_S
+        return known_miss(Cell.of(self.cell)) if self.problems and is_late_alone and is_in_time else None
 
 
 def judge(cell: Cell, traits: Traits, record: Record) -> Verdict:

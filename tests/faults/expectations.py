@@ -88,6 +88,14 @@ def waits_for_a_survivor(cell: Cell) -> bool:
     return is_on_gloo(cell)
 
 
+def known_miss(cell: Cell) -> str | None:
+    """Why a cell may miss its limit today. Such cells are not as expected, are counted by themselves and fail a run
+    with --strict alone. Nothing but the time is forgiven."""
+    if is_on_gloo(cell) and cell.fault == "killed" and cell.moment in ("large", "async", "teardown"):
+        return "gloo does not fail a message that is under way when its peer dies: it waits for the timeout"
+    return None
+
+
 def name_in_errors(cell: Cell) -> str:
     """What an error of the call begins with, as a regular expression."""
     name = cell.call.removeprefix("dist.").removeprefix("list ").removesuffix(" given")

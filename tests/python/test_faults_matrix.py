@@ -26,6 +26,7 @@ DEAD = Cell(CALL, "memory", "backward", "killed")
 LATE = Cell(CALL, "memory", "large", "never")
 RIGHT_CELL = Cell(CALL, "gloo", "async", "none")
 ON_GLOO = Cell(CALL, "gloo", "backward", "killed")
+MIDDLE_ON_GLOO = Cell(CALL, "gloo", "large", "killed")
 GIVEN = Cell("all_gather_v given", "gloo", "first", "dtype")
 
 
@@ -40,6 +41,7 @@ def honest(cell: Cell) -> Record:
         REFUSED: lambda rank: f"{CALL}: ranks disagree on dtype: float32 on rank 0, float64 on rank 1",
         DEAD: lambda rank: lost(rank, "its process ended"),
         ON_GLOO: lambda rank: lost(rank, "Connection reset by peer"),
+        MIDDLE_ON_GLOO: lambda rank: lost(rank, "Connection reset by peer"),
         GIVEN: lambda rank: lost(rank, "Timed out waiting 1000ms"),
         LATE: lambda rank: (
             lost(1, "it gave the group up, since this rank did not come in time", 0)
@@ -158,6 +160,26 @@ def test_a_rank_on_gloo_that_waits_for_a_survivor_is_named_apart():
     verdict = verdict_on(ON_GLOO, wait)
     assert verdict.is_as_expected and verdict.waited_for_a_survivor == [2] and verdict.detection_s < 1
     assert not verdict_on(DEAD, wait).is_as_expected
+
+
+@pytest.mark.parametrize(
+    ("cell", "seconds", "is_unchanged", "is_known"),
+    [
+        (MIDDLE_ON_GLOO, 2.0, True, True),
+        (MIDDLE_ON_GLOO, 3.5, True, False),
+        (MIDDLE_ON_GLOO, 2.0, False, False),
+        (ON_GLOO, 2.0, True, False),
+    ],
+    ids=["a message under way", "beyond the timeout", "another fault beside it", "no message under way"],
+)
+def test_only_a_late_word_of_a_death_on_gloo_is_a_known_miss(cell, seconds, is_unchanged, is_known):
+    def be_late(record: Record) -> None:
+        record.ranks[0].outcome.seconds = seconds
+        record.ranks[0].are_inputs_unchanged = is_unchanged
+
+    verdict = verdict_on(cell, be_late)
+    assert not verdict.is_as_expected
+    assert (verdict.known_miss is not None) == is_known
 
 
 def test_guards_and_destinations_tell_a_changed_byte():

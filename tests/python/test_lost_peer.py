@@ -65,6 +65,6 @@ def test_a_peer_that_destroys_its_group_and_lives_is_named_at_once(rank, size):
         time.sleep(5)
         return
     start = time.monotonic()
-    with pytest.raises(dist.DistBackendError, match="^all_reduce: rank 1 could not be reached: it left the group"):
+    with pytest.raises(dist.DistBackendError, match=r"^all_reduce: rank 1 could not be reached: it left the group"):
         sw.all_reduce(torch.ones(3))
     assert time.monotonic() - start < 3
