@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "shm/join/handshake.h"
-#include "shm/join/job.h"
 #include "shm/join/meeting.h"
+#include "shm/memory/job.h"
 
 namespace shardway::shm {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "shm/join/job.h"
 #include "shm/join/reception.h"
 #include "shm/memory/file.h"
+#include "shm/memory/job.h"
 
 namespace shardway::shm {
 

@@ -64,8 +64,8 @@ Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
 }
 
-File new_memory_file() {
-  File file(memfd_create("shardway", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+File new_memory_file(const char* name) {
+  File file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) raise_error("memfd_create");
   return file;
 }

@@ -41,8 +41,8 @@ class Mapping {
   int64_t bytes_ = 0;
 };
 
-// An empty, sparse file. Throws std::system_error.
-File new_memory_file();
+// An empty, sparse file. /proc shows the name; nothing is found by it. Throws std::system_error.
+File new_memory_file(const char* name = "shardway");
 void set_size(const File& file, int64_t bytes);
 
 // Fixes the size of the file for ever. With those_there_are, only mappings that exist already can write it;

@@ -1,4 +1,4 @@
-#include "shm/join/job.h"
+#include "shm/memory/job.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,175 @@
+#include "record/recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "record/reader.h"
+#include "shm/memory/fork_mutex.h"
+#include "shm/memory/job.h"
+#include "shm/memory/process.h"
+
+namespace shardway::record {
+namespace {
+
+template <size_t bytes>
+void put(std::array<char, bytes>& to, std::string_view text) {
+  text.copy(to.data(), bytes - 1);
+}
+
+void describe_job(RecordHead& head) {
+  try {
+    const shm::Job job = shm::job_of_environment();
+    if (job.launcher.empty()) return;
+    head.is_of_job = 1;
+    head.rank = job.rank;
+    head.size = job.size;
+    put(head.job, job.name);
+    put(head.launcher, job.launcher);
+  } catch (const std::exception&) {  // an environment that makes no sense is said where it matters, in join
+  }
+}
+
+}  // namespace
+
+class Recorder {
+ public:
+  // Makes the file, or does without. A library must not fail because nobody can watch it.
+  Recorder() : generation_(shm::fork_generation()) {
+    try {
+      file_ = shm::new_memory_file(kFileName);
+      shm::set_size(file_, sizeof(RecordFile));
+      mapping_ = shm::Mapping(file_, sizeof(RecordFile), shm::Mapping::Access::write);
+      auto* made = new (mapping_.data()) RecordFile{};
+      made->head.version = kVersion;
+      made->head.pid = getpid();
+      made->head.made_ns = now_ns();
+      describe_job(made->head);
+      made->head.memory = {.nonce = kMagic, .size = sizeof(RecordFile)};
+      shm::seal(file_, shm::Writers::those_there_are);
+      record_ = made;
+    } catch (const std::exception&) {
+      file_ = shm::File();
+    }
+  }
+
+  // That of this process; a child of fork makes its own.
+  static Recorder& instance() {
+    // Acquire: pairs with the release below; what the constructor wrote is there.
+    Recorder* known = current.load(std::memory_order_acquire);
+    if (known != nullptr && known->is_of_this_process()) return *known;
+    return make();
+  }
+
+  bool is_of_this_process() const { return generation_ == shm::fork_generation(); }
+
+  const RecordFile* file() const { return record_; }
+
+  RecordLine* begin(const CallStart& start) {
+    if (record_ == nullptr) return nullptr;
+    for (size_t tries = 0; tries < kLines; ++tries) {
+      const uint64_t order = next_.fetch_add(1, std::memory_order_relaxed);  // only the number matters
+      const size_t at = order % kLines;
+      // Acquire: pairs with the release in end(); the line is this thread's, as the last writer left it.
+      if (is_taken_[at].exchange(true, std::memory_order_acquire)) continue;
+      RecordLine& line = record_->lines[at];
+      write(line, order, start);
+      return &line;
+    }
+    return nullptr;  // all lines are calls under way
+  }
+
+  void end(RecordLine& line, CallState state) {
+    const uint64_t sequence = open(line);
+    line.ended_ns.store(now_ns(), std::memory_order_relaxed);
+    line.state.store(static_cast<uint32_t>(state), std::memory_order_relaxed);
+    close(line, sequence);
+    is_taken_[static_cast<size_t>(&line - record_->lines.data())].store(false, std::memory_order_release);
+  }
+
+ private:
+  static Recorder& make() {
+    static auto* mutex = new shm::ForkMutex;  // never destroyed: a call may come after the end of main
+    const std::lock_guard lock(*mutex);
+    Recorder* known = current.load(std::memory_order_relaxed);
+    if (known != nullptr && known->is_of_this_process()) return *known;
+    if (known != nullptr) known->file_ = shm::File();  // the parent's, which keeps its own descriptor
+    auto* made = new Recorder;                         // never destroyed: as above
+    current.store(made, std::memory_order_release);
+    return *made;
+  }
+
+  // The fence keeps the fields behind the odd number: a reader that sees one of them sees an odd or a later
+  // number in its second look. It pairs with the reader's fence between fields and second look.
+  static uint64_t open(RecordLine& line) {
+    const uint64_t sequence = line.sequence.load(std::memory_order_relaxed);  // this thread's alone
+    line.sequence.store(sequence + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    return sequence;
+  }
+
+  // Release: pairs with the acquire of the reader's first look; the fields are there.
+  static void close(RecordLine& line, uint64_t sequence) {
+    line.sequence.store(sequence + 2, std::memory_order_release);
+  }
+
+  static void write(RecordLine& line, uint64_t order, const CallStart& start) {
+    std::array<uint64_t, kOpBytes / sizeof(uint64_t)> op{};
+    std::memcpy(op.data(), start.op, strnlen(start.op, kOpBytes - 1));
+    const uint64_t sequence = open(line);
+    constexpr auto kRelaxed = std::memory_order_relaxed;  // see open() and close()
+    line.order.store(order, kRelaxed);
+    line.number.store(start.number, kRelaxed);
+    line.group.store(start.group, kRelaxed);
+    line.bytes.store(start.bytes, kRelaxed);
+    line.begun_ns.store(now_ns(), kRelaxed);
+    line.ended_ns.store(0, kRelaxed);
+    line.rank.store(static_cast<int32_t>(start.rank), kRelaxed);
+    line.size.store(static_cast<int32_t>(start.size), kRelaxed);
+    line.state.store(static_cast<uint32_t>(CallState::running), kRelaxed);
+    for (size_t word = 0; word < op.size(); ++word) line.op[word].store(op[word], kRelaxed);
+    close(line, sequence);
+  }
+
+  static std::atomic<Recorder*> current;
+
+  uint64_t generation_;
+  shm::File file_;
+  shm::Mapping mapping_;
+  RecordFile* record_ = nullptr;
+  alignas(64) std::atomic<uint64_t> next_{0};
+  std::array<std::atomic<bool>, kLines> is_taken_{};  // by a call that has not ended
+};
+
+std::atomic<Recorder*> Recorder::current{nullptr};
+
+int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+OpenCall::OpenCall(const CallStart& start) : recorder_(&Recorder::instance()) {
+  line_ = recorder_->begin(start);
+}
+
+// A call that was under way at a fork is the parent's.
+void OpenCall::end(CallState state) {
+  RecordLine* line = std::exchange(line_, nullptr);
+  if (recorder_->is_of_this_process()) recorder_->end(*line, state);
+}
+
+std::vector<RecordedCall> last_calls() {
+  const RecordFile* file = Recorder::instance().file();
+  return file == nullptr ? std::vector<RecordedCall>{} : calls_in(*file);
+}
+
+}  // namespace shardway::record
