@@ -66,8 +66,9 @@ Standing standing_of(GroupKey key, int64_t rank, std::span<const ProcessRecord> 
   Standing standing{.rank = rank};
   if (member != nullptr) {
     standing.pid = member->pid;
-    standing.process = member->pid == 0 ? ProcessState::ended : member->process;
+    standing.process = member->process;
     standing.number = member->number;
+    standing.gave_up = member->gave_up;
   }
   const ProcessRecord* record = process_of(key, rank, records, member);
   if (record == nullptr) return standing;

@@ -20,6 +20,7 @@ struct Standing {
   int64_t pid = 0;                                 // 0: no process is known
   ProcessState process = ProcessState::ended;
   bool has_record = false;
+  bool gave_up = false;                                  // as in Member
   uint64_t number = 0;                                   // of the newest call of the group that it has begun
   std::optional<RecordedCall> call = std::nullopt;       // that one, if the record still has it
   std::optional<RecordedCall> elsewhere = std::nullopt;  // a call of another group that it is in
@@ -44,9 +45,10 @@ struct JobView {
 
 // What a rank knows of a member of its group without a record: its process, and what its board says.
 struct Member {
-  int64_t pid = 0;  // 0: it has ended
+  int64_t pid = 0;  // 0: it has ended, or cannot be seen
   ProcessState process = ProcessState::running;
-  uint64_t number = 0;  // of the newest call that it has entered
+  uint64_t number = 0;   // of the newest call that it has entered
+  bool gave_up = false;  // it told the others that the group is over
 };
 
 // `members` by rank. Without any, the records alone decide. Then a rank that no record names has ended,

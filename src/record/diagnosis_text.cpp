@@ -18,7 +18,7 @@ std::string call_text(const RecordedCall& call) {
 }
 
 std::string ended_text(const Standing& standing) {
-  std::string text = "its process has ended";
+  std::string text = standing.gave_up ? "it gave the group up, and has ended" : "its process has ended";
   if (standing.number > 0) text += ", after it had begun call " + std::to_string(standing.number);
   return text;
 }

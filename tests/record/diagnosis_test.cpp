@@ -120,11 +120,15 @@ TEST(Diagnosis, WhoIsInACallOfAnotherGroupIsShownThere) {
 
 TEST(Diagnosis, WhatBoardsSayCountsWhereThereIsNoRecord) {
   const std::vector<ProcessRecord> records = {process(0, {call(17, "barrier", 0, CallState::running, 1)})};
-  const std::vector<Member> members = {
-      {.pid = 100, .number = 17}, {.pid = 0, .number = 16}, {.pid = 7, .number = 15}};
+  const std::vector<Member> members = {{.pid = 100, .number = 17},
+                                       {.process = ProcessState::ended, .number = 16},
+                                       {.pid = 7, .number = 15},
+                                       {.process = ProcessState::ended, .number = 17, .gave_up = true}};
   const GroupView view = view_of_group(kWorld, 4, records, members);
   EXPECT_EQ(doing_text(view.ranks[1], kNow), "its process has ended, after it had begun call 16");
   EXPECT_EQ(view.ranks[1].behind, 1U);
+  EXPECT_EQ(doing_text(view.ranks[3], kNow),
+            "it gave the group up, and has ended, after it had begun call 17");
   EXPECT_EQ(doing_text(view.ranks[2], kNow), "keeping no record; it has begun call 15");
 }
 

@@ -11,6 +11,7 @@ namespace shardway::shm {
 
 struct Subject {
   uint64_t mark = 0;                        // the same on every rank of one call
+  const char* name = "call";                // of the op, for the record of calls; never freed
   std::function<std::string()> words = {};  // for the error, where the marks of two ranks differ
 };
 

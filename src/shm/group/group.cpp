@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "record/recorder.h"
 #include "shm/board/retired.h"
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
 #include "shm/calls/header.h"
 #include "shm/calls/legs.h"
 #include "shm/calls/skewed_reduce_scatter.h"
+#include "shm/group/loss_report.h"
 #include "shm/kernels/copy.h"
 #include "shm/memory/process.h"
 
@@ -23,6 +26,32 @@ std::span<const std::byte> note_of(const Talk* talk) {
   return talk == nullptr ? std::span<const std::byte>() : talk->note;
 }
 
+// What the record says of a call: the bytes that the rank gives, or, if it gives none, those that it takes.
+int64_t bytes_of_call(const Part& part) {
+  int64_t elements = part.input.data == nullptr ? 0 : 1;
+  for (const int64_t length : part.input.shape) elements *= length;
+  if (elements > 0) return elements * part.element_bytes;
+  for (const Pull& pull : part.pulls) {
+    int64_t volume = 1;
+    for (const int64_t length : pull.extent) volume *= length;
+    elements += volume;
+  }
+  return elements * part.element_bytes;
+}
+
+int64_t bytes_of_call(const PartList& parts) {
+  int64_t bytes = 0;
+  for (const Part* part : parts) bytes += bytes_of_call(*part);
+  return bytes;
+}
+
+int64_t bytes_of_call(const ContiguousCall& call) {
+  int64_t bytes = call.input_bytes;
+  if (bytes > 0) return bytes;
+  for (const ContiguousCall::Take& take : call.takes) bytes += take.bytes;
+  return bytes;
+}
+
 }  // namespace
 
 SharedGroup::SharedGroup(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemory> memory,
@@ -32,8 +61,11 @@ SharedGroup::SharedGroup(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemo
              .waiting = std::move(waiting),
              .mailbox = nullptr,
              .tuning = tuning},
-      generation_(fork_generation()) {
+      generation_(fork_generation()),
+      id_(mark_of(state_.memory->nonce()[0], state_.memory->nonce()[1])) {
   state_.mailbox = std::make_unique<Mailbox>(state_.arena, *state_.waiting);
+  // So a rank that never calls is in the records too.
+  record::OpenCall({.op = "join", .group = id_, .rank = rank(), .size = size()}).done();
 }
 
 SharedGroup::~SharedGroup() {
@@ -60,18 +92,39 @@ uint64_t SharedGroup::next_number(const Subject& subject, const Talk* talk) {
   if (talk != nullptr && note_bytes > std::min(kNoteBytes, talk->row_bytes))
     throw std::invalid_argument("a note of " + std::to_string(note_bytes) + " bytes is too long");
   check_process();
-  state_.waiting->check();
+  try {
+    state_.waiting->check();
+  } catch (const PeerLost& lost) {
+    report(lost);
+    throw;
+  }
   state_.mark = subject.mark;
   return ++number_;
 }
 
+// Once: every later call throws the same.
+void SharedGroup::report(const PeerLost& lost) {
+  if (!std::exchange(has_reported_, true) && is_loss(*state_.waiting))
+    report_loss(*state_.waiting, id_, lost.what());
+}
+
+// Every call is in the record from here on, until it returns or throws.
+template <class Body>
+void SharedGroup::guarded(const Subject& subject, int64_t bytes, Body&& body) {
+  record::OpenCall call(
+      {.op = subject.name, .number = number_, .group = id_, .rank = rank(), .size = size(), .bytes = bytes});
+  attempt(subject, body);
+  call.done();
+}
+
 // A rank whose call fails on the way cannot go on with the others, and tells them so.
 template <class Body>
-void SharedGroup::guarded(const Subject& subject, Body&& body) {
+void SharedGroup::attempt(const Subject& subject, Body&& body) {
   try {
     body();
     return;
-  } catch (const PeerLost&) {
+  } catch (const PeerLost& lost) {
+    report(lost);
     throw;
   } catch (const OtherCall&) {
     if (subject.mark != kTelling) tell_apart(subject);
@@ -94,7 +147,7 @@ void SharedGroup::tell_apart(const Subject& subject) {
   gather_notes({.note = std::as_bytes(std::span(mine)),
                 .rows = reinterpret_cast<std::byte*>(rows.data()),
                 .row_bytes = kWordsBytes},
-               {.mark = kTelling});
+               {.mark = kTelling, .name = "tell_apart"});
   size_t other = 1;
   while (other + 1 < marks.size() && marks[other] == marks[0]) ++other;
   const auto words_of = [&](size_t rank) {
@@ -122,9 +175,10 @@ bool SharedGroup::goes_on(uint64_t number, const Talk* talk) {
 }
 
 void SharedGroup::barrier() {
-  const Subject subject{.mark = kBarrier, .words = [] { return std::string("a barrier"); }};
+  const Subject subject{
+      .mark = kBarrier, .name = "barrier", .words = [] { return std::string("a barrier"); }};
   const uint64_t number = next_number(subject);
-  guarded(subject, [&] {
+  guarded(subject, 0, [&] {
     publish(state_, number, Part{});
     meet(state_, number);
   });
@@ -133,7 +187,7 @@ void SharedGroup::barrier() {
 bool SharedGroup::run(const Part& part, const Subject& subject, const Talk* talk) {
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, [&] {
+  guarded(subject, bytes_of_call(part), [&] {
     const Path path = publish(state_, number, part, note_of(talk));
     has_gone_on = goes_on(number, talk);
     if (!has_gone_on) return;
@@ -153,7 +207,7 @@ bool SharedGroup::run(const ContiguousCall& call, const Subject& subject, const 
   }
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, [&] {
+  guarded(subject, bytes_of_call(call), [&] {
     ContiguousExecution execution(state_, number, call, path);
     execution.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);
@@ -168,7 +222,7 @@ bool SharedGroup::run(const AllReduce& all_reduce, const Subject& subject, const
   if (!is_for_everybody(state_, all_reduce)) return run_in_shares(all_reduce, subject, talk);
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, [&] {
+  guarded(subject, all_reduce.bytes, [&] {
     AllReduceCall call(state_, number, all_reduce);
     call.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);
@@ -191,7 +245,7 @@ void SharedGroup::run(const PartList& parts, const Subject& subject) {
                                 std::any_of(listed + 1, parts.end(), lists)))
     throw std::invalid_argument("a list has more offsets than its header can list");
   const uint64_t number = next_number(subject);
-  guarded(subject, [&] {
+  guarded(subject, bytes_of_call(parts), [&] {
     const Few<Path> paths = publish(state_, number, parts);
     meet(state_, number);
     Execution(state_, number, parts, paths).run();
@@ -202,7 +256,7 @@ bool SharedGroup::run_in_shares(const AllReduce& all_reduce, const Subject& subj
   const ContiguousCall share = share_of(all_reduce, rank(), size());
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, [&] {
+  guarded(subject, all_reduce.bytes, [&] {
     ContiguousExecution execution(state_, number, share, path_of(state_, share));
     execution.publish(note_of(talk));
     has_gone_on = goes_on(number, talk);

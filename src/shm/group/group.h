@@ -98,6 +98,9 @@ class SharedGroup {
   // lie, except for one part, whose owners list the offsets.
   void run(const PartList& parts, const Subject& subject = {});
 
+  // Stands for the group in the records of its ranks; the same on all of them.
+  uint64_t id() const { return id_; }
+
   // How many calls were made. Between two calls it is the same on every rank.
   uint64_t calls() const { return number_; }
 
@@ -112,12 +115,17 @@ class SharedGroup {
   uint64_t next_number(const Subject& subject, const Talk* talk = nullptr);
   void check_process() const;
   template <class Body>
-  void guarded(const Subject& subject, Body&& body);
+  void guarded(const Subject& subject, int64_t bytes, Body&& body);
+  template <class Body>
+  void attempt(const Subject& subject, Body&& body);
+  void report(const PeerLost& lost);
   [[noreturn]] void tell_apart(const Subject& subject);
 
   GroupState state_;
   uint64_t number_ = 0;
   uint64_t generation_;
+  uint64_t id_;
+  bool has_reported_ = false;
 };
 
 }  // namespace shardway::shm

@@ -81,7 +81,7 @@ class About {
   }
 
   shm::Subject subject() const {
-    return {.mark = mark_, .words = [this] { return words(); }};
+    return {.mark = mark_, .name = name_, .words = [this] { return words(); }};
   }
 
  private:

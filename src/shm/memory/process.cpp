@@ -100,14 +100,18 @@ File handle_of_process() {
   return process;
 }
 
+int64_t pid_of(const File& process) {
+  std::ifstream file("/proc/self/fdinfo/" + std::to_string(process.get()));
+  for (std::string word; file >> word;) {
+    int64_t pid = 0;
+    if (word == "Pid:" && file >> pid) return std::max(pid, int64_t{0});
+  }
+  return 0;
+}
+
 bool is_stopped(const File& process) {
   if (!process) return false;
-  std::ifstream info("/proc/self/fdinfo/" + std::to_string(process.get()));
-  int64_t pid = -1;
-  for (std::string word; info >> word;) {
-    if (word == "Pid:" && info >> pid) break;
-  }
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  std::ifstream status("/proc/" + std::to_string(pid_of(process)) + "/status");
   for (std::string word; status >> word;) {
     if (word == "State:") return status >> word && (word == "T" || word == "t");
   }

@@ -18,6 +18,10 @@ uint64_t fork_generation();
 // A file that is readable once this process has ended. Throws std::system_error.
 File handle_of_process();
 
+// The number of the process that such a file stands for, as this process sees it; 0 if it has ended or is out
+// of sight.
+int64_t pid_of(const File& process);
+
 // Whether the process with this handle was stopped by a signal. No if the system does not say.
 bool is_stopped(const File& process);
 
