@@ -41,10 +41,11 @@ constexpr const char* kExamples =
     "  shardway plan --mesh dp=2,tp=4 --shape 4096x4096 --from S0,P --to R,S1\n"
     "  shardway plan --help\n"
     "  shardway launch -n 4 ./program\n"
+    "  shardway status\n"
     "\n"
-    "Exit codes: 0; 1 when the answer is no (there is no such plan); 2 for a mistake in the call; launch "
-    "gives\n"
-    "that of the program.";
+    "Exit codes: 0; 1 when the answer is no (there is no such plan, a rank is stuck); 2 for a mistake in "
+    "the\n"
+    "call; launch gives that of the program.";
 
 // The parser's message as one sentence that ends with what to do.
 std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, const std::string& called) {
@@ -73,8 +74,9 @@ ExitCode answer_of(const std::string& program, const Answer& answer) {
 }
 
 ExitCode run(int argc, char** argv) {
-  CLI::App program("Plans how sharded tensors move between ranks, and starts programs of several ranks.",
-                   "shardway");
+  CLI::App program(
+      "Plans how sharded tensors move between ranks, and starts and watches programs of several ranks.",
+      "shardway");
   program.set_version_flag("--version", "shardway " SHARDWAY_VERSION, "print the version");
   program.set_help_flag("-h,--help", "print this help");
   program.require_subcommand(1);

@@ -28,6 +28,11 @@ const RecordedCall* newest_of(const ProcessRecord& record, GroupKey key, int64_t
   return found == record.calls.rend() ? nullptr : &*found;
 }
 
+bool is_in(const ProcessRecord& record, GroupKey key) {
+  return std::any_of(record.calls.begin(), record.calls.end(),
+                     [&](const RecordedCall& call) { return key_of(call) == key; });
+}
+
 std::optional<RecordedCall> running_elsewhere(const ProcessRecord& record, GroupKey key) {
   for (auto call = record.calls.rbegin(); call != record.calls.rend(); ++call) {
     if (call->state == CallState::running && key_of(*call) != key) return *call;
@@ -50,13 +55,11 @@ const ProcessRecord* process_of(GroupKey key, int64_t rank, std::span<const Proc
   const ProcessRecord* namesake = nullptr;
   std::set<std::string> jobs;  // of the processes that are in the group
   for (const ProcessRecord& record : records) {
-    if (std::any_of(record.calls.begin(), record.calls.end(),
-                    [&](const auto& call) { return key_of(call) == key; }))
-      jobs.insert(record.is_of_job ? record.job : "");
+    if (record.is_of_job && is_in(record, key)) jobs.insert(record.job);
   }
   for (const ProcessRecord& record : records) {
     const bool is_alike = record.is_of_job && record.size == key.size && record.rank == rank;
-    if (is_alike && jobs.contains(record.job)) namesake = &record;
+    if (is_alike && jobs.contains(record.job) && !is_in(record, key)) namesake = &record;
   }
   return namesake;
 }

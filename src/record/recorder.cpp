@@ -32,7 +32,7 @@ void describe_job(RecordHead& head) {
     head.is_of_job = 1;
     head.rank = job.rank;
     head.size = job.size;
-    put(head.job, job.name);
+    put(head.job, std::string_view(job.name).substr(0, job.name.find_last_not_of(' ') + 1));
     put(head.launcher, job.launcher);
   } catch (const std::exception&) {  // an environment that makes no sense is said where it matters, in join
   }
