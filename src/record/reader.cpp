@@ -43,26 +43,26 @@ struct LineCopy {
 };
 
 std::optional<LineCopy> copied(const RecordLine& line) {
-  constexpr auto kRelaxed = std::memory_order_relaxed;  // the two looks at `sequence` order them
+  // Pairs with the release of the fields (Recorder::open): who has read a new field reads another number in
+  // the second look, which cannot come before.
+  constexpr auto kAcquire = std::memory_order_acquire;
   for (int look = 0; look < kLooks; ++look) {
     // Acquire: pairs with the release in Recorder::close.
     const uint64_t before = line.sequence.load(std::memory_order_acquire);
     if (before == 0) return std::nullopt;
     if (before % 2 != 0) continue;
     LineCopy copy;
-    copy.call = {.order = line.order.load(kRelaxed),
-                 .number = line.number.load(kRelaxed),
-                 .group = line.group.load(kRelaxed),
-                 .rank = line.rank.load(kRelaxed),
-                 .size = line.size.load(kRelaxed),
-                 .bytes = line.bytes.load(kRelaxed),
-                 .begun_ns = line.begun_ns.load(kRelaxed),
-                 .ended_ns = line.ended_ns.load(kRelaxed)};
-    copy.state = line.state.load(kRelaxed);
-    for (size_t word = 0; word < copy.op.size(); ++word) copy.op[word] = line.op[word].load(kRelaxed);
-    // Pairs with the fence in Recorder::open: who has read a new field reads another number here.
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (line.sequence.load(kRelaxed) == before) return copy;
+    copy.call = {.order = line.order.load(kAcquire),
+                 .number = line.number.load(kAcquire),
+                 .group = line.group.load(kAcquire),
+                 .rank = line.rank.load(kAcquire),
+                 .size = line.size.load(kAcquire),
+                 .bytes = line.bytes.load(kAcquire),
+                 .begun_ns = line.begun_ns.load(kAcquire),
+                 .ended_ns = line.ended_ns.load(kAcquire)};
+    copy.state = line.state.load(kAcquire);
+    for (size_t word = 0; word < copy.op.size(); ++word) copy.op[word] = line.op[word].load(kAcquire);
+    if (line.sequence.load(std::memory_order_relaxed) == before) return copy;
   }
   return std::nullopt;
 }

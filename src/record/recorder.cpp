@@ -89,8 +89,8 @@ class Recorder {
 
   void end(RecordLine& line, CallState state) {
     const uint64_t sequence = open(line);
-    line.ended_ns.store(now_ns(), std::memory_order_relaxed);
-    line.state.store(static_cast<uint32_t>(state), std::memory_order_relaxed);
+    line.ended_ns.store(now_ns(), std::memory_order_release);  // see open()
+    line.state.store(static_cast<uint32_t>(state), std::memory_order_release);
     close(line, sequence);
     is_taken_[static_cast<size_t>(&line - record_->lines.data())].store(false, std::memory_order_release);
   }
@@ -107,12 +107,11 @@ class Recorder {
     return *made;
   }
 
-  // The fence keeps the fields behind the odd number: a reader that sees one of them sees an odd or a later
-  // number in its second look. It pairs with the reader's fence between fields and second look.
+  // Makes the number odd. Every field is then stored with release, so none is seen before the odd number: a
+  // reader, which loads the fields with acquire, sees that number or a later one in its second look.
   static uint64_t open(RecordLine& line) {
     const uint64_t sequence = line.sequence.load(std::memory_order_relaxed);  // this thread's alone
     line.sequence.store(sequence + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
     return sequence;
   }
 
@@ -125,17 +124,17 @@ class Recorder {
     std::array<uint64_t, kOpBytes / sizeof(uint64_t)> op{};
     std::memcpy(op.data(), start.op, strnlen(start.op, kOpBytes - 1));
     const uint64_t sequence = open(line);
-    constexpr auto kRelaxed = std::memory_order_relaxed;  // see open() and close()
-    line.order.store(order, kRelaxed);
-    line.number.store(start.number, kRelaxed);
-    line.group.store(start.group, kRelaxed);
-    line.bytes.store(start.bytes, kRelaxed);
-    line.begun_ns.store(now_ns(), kRelaxed);
-    line.ended_ns.store(0, kRelaxed);
-    line.rank.store(static_cast<int32_t>(start.rank), kRelaxed);
-    line.size.store(static_cast<int32_t>(start.size), kRelaxed);
-    line.state.store(static_cast<uint32_t>(CallState::running), kRelaxed);
-    for (size_t word = 0; word < op.size(); ++word) line.op[word].store(op[word], kRelaxed);
+    constexpr auto kRelease = std::memory_order_release;  // see open()
+    line.order.store(order, kRelease);
+    line.number.store(start.number, kRelease);
+    line.group.store(start.group, kRelease);
+    line.bytes.store(start.bytes, kRelease);
+    line.begun_ns.store(now_ns(), kRelease);
+    line.ended_ns.store(0, kRelease);
+    line.rank.store(static_cast<int32_t>(start.rank), kRelease);
+    line.size.store(static_cast<int32_t>(start.size), kRelease);
+    line.state.store(static_cast<uint32_t>(CallState::running), kRelease);
+    for (size_t word = 0; word < op.size(); ++word) line.op[word].store(op[word], kRelease);
     close(line, sequence);
   }
 

@@ -1,11 +1,11 @@
 // `shardway status`, asked about ranks that are at work.
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -74,7 +74,7 @@ json await(const std::string& job, const std::function<bool(const json&)>& holds
   while (std::chrono::steady_clock::now() < end) {
     last = status("--json --job " + job).text;
     if (last.starts_with("{")) {
-      const json found = json::parse(last).at("jobs").at(0);
+      json found = json::parse(last).at("jobs").at(0);
       if (found.at("processes").size() == kRanks && holds(found)) return found;
     }
     std::this_thread::sleep_for(milliseconds(20));

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -184,14 +185,10 @@ TEST(Recorder, TellsTheJobOfTheEnvironment) {
 
 // Every field of a call follows from its number, so that a mixture of two calls is seen.
 CallStart telling(uint64_t number) {
-  static const char* const kOps[] = {"all_gather_v", "reduce_scatter_v_and_more_of_it", "b"};
+  static const std::array<const char*, 3> ops = {"all_gather_v", "reduce_scatter_v_and_more_of_it", "b"};
   const auto n = static_cast<int64_t>(number % 1000);
-  return {.op = kOps[number % 3],
-          .number = number,
-          .group = number * 3,
-          .rank = n,
-          .size = n + 1,
-          .bytes = n * 7};
+  return {
+      .op = ops[number % 3], .number = number, .group = number * 3, .rank = n, .size = n + 1, .bytes = n * 7};
 }
 
 TEST(Recorder, AReaderNeverSeesHalfACall) {

@@ -1,11 +1,11 @@
 // What ranks print when one dies or does not come, and what their records say.
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 
