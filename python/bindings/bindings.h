@@ -19,5 +19,6 @@ void bind_redistribute_list(pybind11::module_& module);
 void bind_rooted(pybind11::module_& module);
 void bind_topology(pybind11::module_& module);
 void bind_tuning(pybind11::module_& module);
+void bind_last_calls(pybind11::module_& module);
 
 }  // namespace shardway::python

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_C, module) {
   shardway::python::bind_lists(module);
   shardway::python::bind_memory(module);
   shardway::python::bind_tuning(module);
+  shardway::python::bind_last_calls(module);
   shardway::python::bind_layout(module);
   shardway::python::bind_topology(module);
   shardway::python::bind_plan(module);

@@ -49,7 +49,7 @@ from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather,
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
 from shardway._redistribute import distribute, redistribute, use_for_dtensor
 from shardway._rooted import broadcast, gather_v, scatter_v
-from shardway._stats import stats
+from shardway._stats import last_calls, stats
 
 # For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
 cmake_prefix_path: str = os.path.dirname(os.path.abspath(__file__))
@@ -95,6 +95,7 @@ __all__ = [
     "for_checkpoint",
     "gather_sizes",
     "gather_v",
+    "last_calls",
     "memory_stats",
     "plan",
     "redistribute",

@@ -28,6 +28,16 @@ def stats() -> dict[str, dict[str, object]]:
     return {"dtensor": dtensor, "tuning": _C.tuning_stats()}
 
 
+def last_calls() -> list[dict[str, object]]:
+    """The last 64 calls of this process on groups that share memory, the newest last.
+
+    Each has `op`, `number` (of the group's calls), `group` (a number that is the same on all of its ranks), `rank` and
+    `size` in that group, `bytes`, `state` ("running", "done" or "failed"), `begun_s_ago`, and `seconds`, which it took
+    or has taken so far. `shardway status` shows the same of all processes of a job, from outside.
+    """
+    return _C.last_calls()
+
+
 def count_moved() -> None:
     global _moved
     with _lock:

@@ -109,8 +109,9 @@ wire::BlockRows Table::run(shm::SharedGroup& group, Collective call,
     problem = error.what();
   }
   const int64_t bytes = problem ? write_problem(call, *problem) : write(call, prepared.terms);
-  const shm::Subject subject{.mark = kTerms,
-                             .words = [call] { return std::string("torch.distributed's ") + name_of(call); }};
+  const shm::Subject subject{.mark = kTerms, .name = name_of(call), .words = [call] {
+                               return std::string("torch.distributed's ") + name_of(call);
+                             }};
   KeptRefusal refusal;
   move(group, prepared, subject,
        {.note = std::as_bytes(std::span(mine_.data(), static_cast<size_t>(bytes))),

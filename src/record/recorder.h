@@ -11,7 +11,7 @@
 namespace shardway::record {
 
 // A few milliseconds late, and so as cheap as a clock can be. All processes of the host have the same.
-int64_t now_ns();
+[[gnu::visibility("default")]] int64_t now_ns();
 
 struct CallStart {
   const char* op = "call";  // cut after kOpBytes - 1
@@ -48,6 +48,6 @@ class OpenCall {
 };
 
 // This process's last calls, the newest last. Empty where there is no record.
-std::vector<RecordedCall> last_calls();
+[[gnu::visibility("default")]] std::vector<RecordedCall> last_calls();
 
 }  // namespace shardway::record

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <string>
 
 namespace shardway {
 
@@ -31,6 +32,17 @@ const char* name_of(Collective collective) {
                                  "barrier"};
   static_assert(kNames.size() == kCollectives);
   return kNames.at(static_cast<size_t>(collective));
+}
+
+const char* backward_name_of(Collective collective) {
+  static const auto* names =
+      [] {  // never destroyed: the record of calls may ask until the end of the process
+        auto* made = new std::array<std::string, kCollectives>;
+        for (size_t i = 0; i < made->size(); ++i)
+          (*made)[i] = std::string("backward of ") + name_of(static_cast<Collective>(i));
+        return made;
+      }();
+  return names->at(static_cast<size_t>(collective)).c_str();
 }
 
 }  // namespace shardway

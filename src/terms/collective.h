@@ -39,4 +39,7 @@ constexpr bool is_of_torch(Collective collective) { return collective >= Collect
 // The name by which its callers know it.
 [[gnu::visibility("default")]] const char* name_of(Collective collective);
 
+// "backward of all_gather_v".
+const char* backward_name_of(Collective collective);
+
 }  // namespace shardway

@@ -88,7 +88,8 @@ void show_input(const Call& call, const Group& group, Opening& opening) {
 
 Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, const Group& group,
                 uint64_t mark) {
-  const Subject subject{.mark = mark, .words = [&call] { return described(call); }};
+  const Subject subject{
+      .mark = mark, .name = name_of(call.collective), .words = [&call] { return described(call); }};
   return named(name_of(call.collective),
                [&] { return group.transport().all_gather_block(mine, row_bytes, subject); });
 }
@@ -120,6 +121,7 @@ bool checks_every_call(const at::Tensor& x, const Group& group) {
 
 Subject moves_of(const char* name, uint64_t number) {
   return {.mark = number == 0 ? shm::mark_of(name) : shm::mark_of(kMoves, number),
+          .name = name,
           .words = [name] { return std::string("the moves of ") + name; }};
 }
 
@@ -160,7 +162,8 @@ void agree_and_move(const Call& call, const Group& group,
   const at::AutoDispatchBelowADInplaceOrView guard;
   Opening opening{.block = block_of(call, group, /*slot_bytes=*/-1), .row_bytes = row_bytes(group)};
   if (call.problem.empty()) show_input(call, group, opening);
-  const Subject subject{.mark = kHeaders, .words = [&call] { return described(call); }};
+  const Subject subject{
+      .mark = kHeaders, .name = name_of(call.collective), .words = [&call] { return described(call); }};
   const auto decide_here = [&](Blocks blocks) {
     return decide(agreement_in(std::move(blocks), call, group));
   };

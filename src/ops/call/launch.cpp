@@ -136,7 +136,9 @@ bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) 
 Subject subject_of(const Launch& launch, const at::Tensor& input) {
   const char* name = name_of(launch.collective);
   if (launch.pass == Pass::forward) return moves_of(name, launch.number);
-  return {.mark = gradient_mark(name, launch.number), .words = [&launch, &input] {
+  return {.mark = gradient_mark(name, launch.number),
+          .name = backward_name_of(launch.collective),
+          .words = [&launch, &input] {
             return gradient_words(name_of(launch.collective), launch.number, input.sizes());
           }};
 }
@@ -315,7 +317,9 @@ class ListUnderWay {
     const Launch& first = launches_[0];
     const char* name = name_of(first.collective);
     if (first.pass == Pass::forward) return moves_of(name, first.number);
-    return {.mark = gradient_mark(name, first.number), .words = [name, number = first.number] {
+    return {.mark = gradient_mark(name, first.number),
+            .name = backward_name_of(first.collective),
+            .words = [name, number = first.number] {
               return c10::str("backward of ", name, " of a list (call ", number, ")");
             }};
   }

@@ -41,7 +41,8 @@ void execute(const Route& route, const at::Tensor& x, const at::Tensor& out, con
   const std::string problem = problem_in([&] { check_arguments(route, x, out, group); });
   if (!problem.empty()) raise("execute", problem, group.rank());
   const at::NoGradGuard guard;
-  const Subject subject{.mark = shm::mark_of("execute"), .words = [] { return std::string("execute"); }};
+  const Subject subject{
+      .mark = shm::mark_of("execute"), .name = "execute", .words = [] { return std::string("execute"); }};
   group.transport().start(route, materialized(x), out, {}, subject)->finish();
 }
 

@@ -53,7 +53,9 @@ variable_list moved_back(const variable_list& grads, const Adjoints& adjoints) {
   const Group& group = adjoints[0]->options.place->group;
   const uint64_t number = adjoints[0]->options.number;
   const bool is_list = grads.size() > 1;
-  const Subject subject{.mark = gradient_mark("redistribute", number), .words = [&grads, number, is_list] {
+  const Subject subject{.mark = gradient_mark("redistribute", number),
+                        .name = "backward of redistribute",
+                        .words = [&grads, number, is_list] {
                           if (!is_list) return gradient_words("redistribute", number, grads[0].sizes());
                           return c10::str("backward of redistribute of a list (call ", number, ")");
                         }};
