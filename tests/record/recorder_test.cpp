@@ -115,7 +115,7 @@ TEST(Recorder, IsFoundInProcByItsOwner) {
   ASSERT_TRUE(record);
   EXPECT_EQ(record->pid, getpid());
   EXPECT_EQ(record->calls.back().number, 5U);
-  EXPECT_EQ(record->state, ProcessState::running);
+  EXPECT_EQ(record->state, state_of(getpid()));
 }
 
 TEST(Recorder, NobodyCanWriteItThroughProc) {
