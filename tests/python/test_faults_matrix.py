@@ -211,6 +211,13 @@ def test_holdings_tell_a_leaked_descriptor_and_a_child():
     assert not Holdings.now().beyond(before)
 
 
+def test_a_process_may_keep_one_record_of_calls_and_no_second():
+    none = Holdings(Counter(), Counter(), 1, 0)
+    one, two = (Holdings(Counter({"/memfd:shardway-calls": n}), Counter(), 1, 0) for n in (1, 2))
+    assert one.beyond(none) == []
+    assert two.beyond(none) == two.beyond(one) == ["1 descriptors of /memfd:shardway-calls"]
+
+
 def test_what_is_left_out_has_a_reason_and_the_rest_is_whole():
     reasons: Counter[str] = Counter()
     cells = list(all_cells(TRAITS, reasons))
