@@ -9,7 +9,6 @@ using nlohmann::ordered_json;
 using record::CallState;
 using record::RecordedCall;
 
-constexpr std::array kCallStates = {"running", "done", "failed"};
 constexpr std::array kProcessStates = {"running", "sleeping", "stopped", "ended", "unknown"};
 
 constexpr int64_t kNsPerMs = 1'000'000;
@@ -20,7 +19,7 @@ ordered_json json_of(const RecordedCall& call, int64_t now) {
                        {"op", call.op},
                        {"group", record::group_text(call.group)},
                        {"bytes", call.bytes},
-                       {"state", kCallStates.at(static_cast<size_t>(call.state))},
+                       {"state", record::name_of(call.state)},
                        {"lasted_ms", (end - call.begun_ns) / kNsPerMs}};
   if (call.state != CallState::running) json["ended_ms_ago"] = (now - call.ended_ns) / kNsPerMs;
   return json;

@@ -97,12 +97,6 @@ std::string heading_of(const JobView& job) {
          job.launcher + ")";
 }
 
-std::string group_heading(const GroupView& group) {
-  const size_t ranks = group.ranks.size();
-  return "group " + record::group_text(group.id) + " of " + std::to_string(ranks) +
-         (ranks == 1 ? " rank" : " ranks");
-}
-
 }  // namespace
 
 std::vector<record::Finding> findings_of(const JobView& job, int64_t now) {
@@ -122,7 +116,7 @@ std::string job_text(const JobView& job, const Terminal& terminal, int64_t now) 
       rows.push_back(row_of(standing, now));
       shown.insert(standing.pid);
     }
-    text += group_heading(group) + "\n" + table_of(rows, terminal);
+    text += record::heading_of(group) + "\n" + table_of(rows, terminal);
   }
   std::vector<StatusRow> others;
   for (const ProcessRecord* process : job.processes) {

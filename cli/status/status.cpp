@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "cli/notation.h"
 #include "cli/status/job_report.h"
 #include "cli/subcommand.h"
+#include "record/flight_record.h"
 #include "record/recorder.h"
 
 namespace shardway::cli {
@@ -34,6 +36,8 @@ constexpr const char* kLesson =
     "      anew every second, until no job is left\n"
     "  shardway status --pid 4711 --json | jq '.jobs[].findings'\n"
     "      for programs; has the last calls of every rank too\n"
+    "  mkdir calls && shardway status --job 29500 --dump calls/rank_ && torchfrtrace calls\n"
+    "      the last calls of every rank in the format of torch's flight recorder, compared by torch\n"
     "\n"
     "Exit codes: 0 when nothing is stuck, or nothing runs; 1 when a rank holds others up, or the job that "
     "was\n"
@@ -44,6 +48,7 @@ constexpr unsigned kWatchEveryS = 1;
 struct WrittenStatus {
   std::string job = {};
   std::string pid = {};
+  std::string dump = {};
   bool wants_json = false;
   bool watches = false;
 };
@@ -51,11 +56,14 @@ struct WrittenStatus {
 struct StatusCall {
   std::string job = {};
   std::optional<int64_t> pid = std::nullopt;
+  std::string dump = {};  // empty: none
   bool wants_json = false;
 };
 
 StatusCall read_call(const WrittenStatus& written) {
-  StatusCall call{.job = written.job, .wants_json = written.wants_json};
+  if (!written.dump.empty() && (written.watches || written.wants_json))
+    throw std::invalid_argument("--dump writes files once, and goes with neither --watch nor --json");
+  StatusCall call{.job = written.job, .dump = written.dump, .wants_json = written.wants_json};
   if (written.pid.empty()) return call;
   try {
     call.pid = read_count(written.pid, "the number of a process, such as 4711");
@@ -85,9 +93,13 @@ Look look_at(const StatusCall& call, const Terminal& terminal, int indent) {
   Look look;
   for (const record::JobView& job : record::jobs_in(records)) {
     if (!is_asked_for(job, call)) continue;
-    look.text += (look.jobs++ == 0 ? "" : "\n") + job_text(job, terminal, now);
     look.is_stuck = look.is_stuck || !findings_of(job, now).empty();
-    if (call.wants_json) json["jobs"].push_back(job_json(job, now));
+    if (call.wants_json) {
+      json["jobs"].push_back(job_json(job, now));
+    } else {
+      look.text += (look.jobs == 0 ? "" : "\n") + job_text(job, terminal, now);
+    }
+    ++look.jobs;
   }
   if (call.wants_json) look.text = json.dump(indent) + "\n";
   return look;
@@ -105,6 +117,28 @@ ExitCode answer_once(const StatusCall& call) {
   if (look.jobs == 0 && is_particular) throw Refusal(nothing_found(call));
   print(look.jobs > 0 || call.wants_json ? look.text : nothing_found(call) + "\n");
   return look.is_stuck ? ExitCode::no : ExitCode::yes;
+}
+
+// Leaves a file for every process of the one job that is asked for.
+ExitCode dump(const StatusCall& call) {
+  const std::vector<record::ProcessRecord> records = record::all_records();
+  std::vector<record::ProcessRecord> processes;
+  size_t jobs = 0;
+  for (const record::JobView& job : record::jobs_in(records)) {
+    if (!is_asked_for(job, call)) continue;
+    if (++jobs > 1) throw Refusal("several jobs are running: say with --job or --pid which one is meant");
+    for (const record::ProcessRecord* process : job.processes) processes.push_back(*process);
+  }
+  if (jobs == 0) throw Refusal(nothing_found(call));
+  std::string text;
+  try {
+    for (const record::ProcessRecord& process : processes)
+      text += record::write_flight_record(call.dump, process, processes) + "\n";
+  } catch (const std::system_error& error) {
+    throw Refusal("--dump " + call.dump + ": " + error.what());
+  }
+  print(text + "torchfrtrace with the folder of these files compares them\n");
+  return ExitCode::yes;
 }
 
 // Until no job is left. The exit code is that of the last look at one.
@@ -130,10 +164,15 @@ Answer add_status(CLI::App& options) {
   options.add_option("--job", written->job, "only jobs with this in their name")->type_name("NAME");
   options.add_option("--pid", written->pid, "only the job of this process")->type_name("PID");
   options.add_flag("--json", written->wants_json, "JSON instead of tables");
+  options
+      .add_option("--dump", written->dump,
+                  "write every rank's last calls to the file PREFIX + rank, for torch's analyser")
+      ->type_name("PREFIX");
   options.add_flag("--watch", written->watches, "look again every second");
   options.footer(kLesson);
   return [written] {
     const StatusCall call = read_call(*written);
+    if (!call.dump.empty()) return dump(call);
     return written->watches ? watch(call) : answer_once(call);
   };
 }

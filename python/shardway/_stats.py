@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 
@@ -29,13 +30,22 @@ def stats() -> dict[str, dict[str, object]]:
 
 
 def last_calls() -> list[dict[str, object]]:
-    """The last 64 calls of this process on groups that share memory, the newest last.
+    """The last 64 calls of this process, the newest last: those in shared memory, and shardway's own on other engines.
 
     Each has `op`, `number` (of the group's calls), `group` (a number that is the same on all of its ranks), `rank` and
     `size` in that group, `bytes`, `state` ("running", "done" or "failed"), `begun_s_ago`, and `seconds`, which it took
     or has taken so far. `shardway status` shows the same of all processes of a job, from outside.
     """
     return _C.last_calls()
+
+
+def dump_last_calls(prefix: str | os.PathLike[str]) -> str:
+    """Writes the last calls of this process in the format of torch's flight recorder, to the file `prefix` + its rank.
+
+    Gives the file's name back. Local: every rank that calls it leaves a file, and `torchfrtrace FOLDER` compares them.
+    `shardway status --dump PREFIX` writes the files of all ranks of a job from outside, even when they hang.
+    """
+    return _C.dump_last_calls(os.fspath(prefix))
 
 
 def count_moved() -> None:

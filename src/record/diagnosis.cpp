@@ -112,6 +112,24 @@ bool has_stranger(const GroupView& view, std::span<const ProcessRecord> records)
   });
 }
 
+bool may_span_hosts(GroupKey key, std::span<const ProcessRecord> records) {
+  return std::any_of(records.begin(), records.end(), [&](const ProcessRecord& record) {
+    return std::any_of(record.calls.begin(), record.calls.end(),
+                       [&](const RecordedCall& call) { return key_of(call) == key && call.may_span_hosts; });
+  });
+}
+
+// Of ranks that no record names, where nothing but the records is known.
+void say_unknown(GroupView& view, GroupKey key, std::span<const ProcessRecord> records) {
+  const bool spans = may_span_hosts(key, records);
+  if (!spans && !has_stranger(view, records)) return;
+  for (Standing& standing : view.ranks) {
+    if (standing.pid != 0) continue;
+    standing.process = ProcessState::unknown;
+    if (spans) standing.host = RankHost::unknown;
+  }
+}
+
 // Sets of what belongs together. Following the parents leads to the first of a set.
 class Unions {
  public:
@@ -171,6 +189,21 @@ JobView job_of(std::span<const ProcessRecord> records, const std::vector<size_t>
   return job;
 }
 
+// One finding for all ranks that are out of sight.
+void say_elsewhere(const GroupView& group, std::vector<Finding>& findings) {
+  std::string names;
+  int64_t first = -1;
+  for (const Standing& standing : group.ranks) {
+    if (standing.host == RankHost::this_one) continue;
+    if (first < 0) first = standing.rank;
+    names += (names.empty() ? "" : ", ") + std::to_string(standing.rank);
+  }
+  if (first < 0) return;
+  findings.push_back({.rank = first,
+                      .text = "the ranks here wait for " + names + " of group " + group_text(group.id) +
+                              ": on other hosts, where shardway status tells more, or ended"});
+}
+
 std::string name_of(const Standing& standing) {
   return "rank " + std::to_string(standing.job_rank.value_or(standing.rank));
 }
@@ -185,11 +218,7 @@ GroupView view_of_group(uint64_t id, int64_t size, std::span<const ProcessRecord
     const auto at = static_cast<size_t>(rank);
     view.ranks.push_back(standing_of(key, rank, records, at < members.size() ? &members[at] : nullptr));
   }
-  if (members.empty() && has_stranger(view, records)) {
-    for (Standing& standing : view.ranks) {
-      if (standing.pid == 0) standing.process = ProcessState::unknown;
-    }
-  }
+  if (members.empty()) say_unknown(view, key, records);
   uint64_t newest = 0;
   for (const Standing& standing : view.ranks) newest = std::max(newest, standing.number);
   const std::map<uint64_t, std::string> usual = usual_ops(key, records);
@@ -229,6 +258,7 @@ std::vector<Finding> findings_in(const GroupView& group, int64_t now, int64_t pa
   }
   const bool is_late = waiting != nullptr && now - waiting->call->begun_ns > patience_ns;
   for (const Standing& standing : group.ranks) {
+    if (standing.host != RankHost::this_one) continue;
     const bool is_missing = is_late && standing.process == ProcessState::unknown;
     const bool is_gone = is_missing || standing.process == ProcessState::ended;
     const bool is_stopped = standing.process == ProcessState::stopped;
@@ -239,6 +269,7 @@ std::vector<Finding> findings_in(const GroupView& group, int64_t now, int64_t pa
     if (is_stopped) text += "; kill -CONT " + std::to_string(standing.pid) + " lets it go on";
     findings.push_back({.rank = standing.job_rank.value_or(standing.rank), .text = std::move(text)});
   }
+  if (findings.empty() && is_late) say_elsewhere(group, findings);
   return findings;
 }
 

@@ -13,12 +13,16 @@
 
 namespace shardway::record {
 
+// Unknown: no record of this host names the rank, and the group may have ranks on other hosts.
+enum class RankHost : uint8_t { this_one, unknown, another };
+
 // One rank of a group.
 struct Standing {
   int64_t rank = 0;                                // in the group
   std::optional<int64_t> job_rank = std::nullopt;  // in the job
   int64_t pid = 0;                                 // 0: no process is known
   ProcessState process = ProcessState::ended;
+  RankHost host = RankHost::this_one;
   bool has_record = false;
   bool gave_up = false;                                  // as in Member
   uint64_t number = 0;                                   // of the newest call of the group that it has begun
@@ -52,7 +56,7 @@ struct Member {
 };
 
 // `members` by rank. Without any, the records alone decide. Then a rank that no record names has ended,
-// unless one of the records names no rank of this group.
+// unless one of the records names no rank of this group, or the group may have ranks on other hosts.
 GroupView view_of_group(uint64_t id, int64_t size, std::span<const ProcessRecord> records,
                         std::span<const Member> members = {});
 
@@ -61,7 +65,8 @@ GroupView view_of_group(uint64_t id, int64_t size, std::span<const ProcessRecord
 std::vector<JobView> jobs_in(std::span<const ProcessRecord> records);
 
 // What a person should look at. Empty if all is well: no rank waits longer than `patience_ns` for one that is
-// behind, stopped or gone, and no two are in different ops.
+// behind, stopped or gone, and no two are in different ops. If only ranks of other hosts can be the reason of
+// a long wait, one finding names them all.
 struct Finding {
   int64_t rank = 0;  // in the job, or else in the group
   std::string text = {};
@@ -73,6 +78,12 @@ std::vector<Finding> findings_in(const GroupView& group, int64_t now, int64_t pa
 std::string duration_text(int64_t ns);
 std::string bytes_text(int64_t bytes);
 std::string group_text(uint64_t id);
+
+// "running", "done", "failed".
+[[gnu::visibility("default")]] const char* name_of(CallState state);
+
+// "group 3fa2c1 of 4 ranks".
+std::string heading_of(const GroupView& group);
 
 // "in all_gather_v for 2.1 s (call 17, 64 B)", "in no call for 12 s, last barrier (call 16)", …
 std::string doing_text(const Standing& standing, int64_t now);

@@ -53,7 +53,19 @@ std::string group_text(uint64_t id) {
   return text.data();
 }
 
+const char* name_of(CallState state) {
+  constexpr std::array kNames = {"running", "done", "failed"};
+  return kNames.at(static_cast<size_t>(state));
+}
+
+std::string heading_of(const GroupView& group) {
+  const size_t count = group.ranks.size();
+  return "group " + group_text(group.id) + " of " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
+}
+
 std::string doing_text(const Standing& standing, int64_t now) {
+  if (standing.host == RankHost::another) return "on another host";
+  if (standing.host == RankHost::unknown) return "not found: it is on another host, or its process has ended";
   if (standing.process == ProcessState::ended) return ended_text(standing);
   if (standing.process == ProcessState::unknown)
     return "not found: its process has ended, or its last calls are all of other groups";
@@ -80,9 +92,7 @@ std::string remarks_text(const Standing& standing) {
 }
 
 std::string text_of(const GroupView& group, int64_t now) {
-  const auto count = static_cast<int64_t>(group.ranks.size());
-  std::string text =
-      "group " + group_text(group.id) + " of " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
+  std::string text = heading_of(group);
   for (const Standing& standing : group.ranks) {
     text += "\n  rank " + std::to_string(standing.rank);
     const bool has_other_rank = standing.job_rank && *standing.job_rank != standing.rank;

@@ -59,7 +59,8 @@ std::optional<LineCopy> copied(const RecordLine& line) {
                  .size = line.size.load(kAcquire),
                  .bytes = line.bytes.load(kAcquire),
                  .begun_ns = line.begun_ns.load(kAcquire),
-                 .ended_ns = line.ended_ns.load(kAcquire)};
+                 .ended_ns = line.ended_ns.load(kAcquire),
+                 .may_span_hosts = line.may_span_hosts.load(kAcquire) != 0};
     copy.state = line.state.load(kAcquire);
     for (size_t word = 0; word < copy.op.size(); ++word) copy.op[word] = line.op[word].load(kAcquire);
     if (line.sequence.load(std::memory_order_relaxed) == before) return copy;
@@ -184,26 +185,6 @@ std::vector<ProcessRecord> all_records() {
     if (auto record = record_of(pid)) records.push_back(std::move(*record));
   }
   return records;
-}
-
-// "PID (command) state …": the command may hold anything, so it ends at the last bracket.
-ProcessState state_of(int64_t pid) {
-  const std::string line = read_text(folder_of(pid) + "/stat");
-  const size_t end = line.rfind(')');
-  const char letter = end == std::string::npos || end + 2 >= line.size() ? 'X' : line[end + 2];
-  switch (letter) {
-    case 'X':
-    case 'x':
-    case 'Z':
-      return ProcessState::ended;
-    case 'T':
-    case 't':
-      return ProcessState::stopped;
-    case 'R':
-      return ProcessState::running;
-    default:
-      return ProcessState::sleeping;
-  }
 }
 
 }  // namespace shardway::record

@@ -12,12 +12,12 @@
 #include "record/record_file.h"
 #include "record/recorded_call.h"
 #include "shm/memory/file.h"
+#include "shm/memory/process.h"
 
 namespace shardway::record {
 
-// By the letters of /proc/PID/stat. A zombie counts as ended: it has given all but its number back. Unknown:
-// a rank whose process is not known, while some process may be it.
-enum class ProcessState : uint8_t { running, sleeping, stopped, ended, unknown };
+using shm::ProcessState;  // unknown: of a rank whose process is not known, while some process may be it
+using shm::state_of;
 
 struct ProcessRecord {
   int64_t pid = 0;
@@ -43,7 +43,5 @@ std::optional<ProcessRecord> record_of(int64_t pid);
 
 // Those of all processes of this user that this process can see, in the order of their numbers.
 std::vector<ProcessRecord> all_records();
-
-ProcessState state_of(int64_t pid);
 
 }  // namespace shardway::record

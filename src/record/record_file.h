@@ -31,7 +31,6 @@ struct RecordHead {
   int64_t pid;        // as the process itself sees it: a child of fork that holds the file has another
   int64_t rank;
   int64_t size;
-  int64_t made_ns;
   std::array<char, kJobBytes> job;  // ends with a zero, as every text here
   std::array<char, kLauncherBytes> launcher;
 };
@@ -47,7 +46,7 @@ struct alignas(64) RecordLine {
   std::atomic<int32_t> rank;
   std::atomic<int32_t> size;
   std::atomic<uint32_t> state;
-  uint32_t unused;
+  std::atomic<uint32_t> may_span_hosts;
   std::array<std::atomic<uint64_t>, kOpBytes / sizeof(uint64_t)> op;
 };
 static_assert(sizeof(RecordLine) == 128);

@@ -17,8 +17,9 @@ struct RecordedCall {
   int64_t size = 1;
   int64_t bytes = 0;
   CallState state = CallState::running;
-  int64_t begun_ns = 0;  // now_ns() of then
-  int64_t ended_ns = 0;  // 0: not yet
+  int64_t begun_ns = 0;         // now_ns() of then
+  int64_t ended_ns = 0;         // 0: not yet
+  bool may_span_hosts = false;  // ranks of the group may be on other hosts, out of sight
 };
 
 }  // namespace shardway::record

@@ -51,7 +51,6 @@ class Recorder {
       auto* made = new (mapping_.data()) RecordFile{};
       made->head.version = kVersion;
       made->head.pid = getpid();
-      made->head.made_ns = now_ns();
       describe_job(made->head);
       made->head.memory = {.nonce = kMagic, .size = sizeof(RecordFile)};
       shm::seal(file_, shm::Writers::those_there_are);
@@ -134,6 +133,7 @@ class Recorder {
     line.rank.store(static_cast<int32_t>(start.rank), kRelease);
     line.size.store(static_cast<int32_t>(start.size), kRelease);
     line.state.store(static_cast<uint32_t>(CallState::running), kRelease);
+    line.may_span_hosts.store(start.may_span_hosts ? 1 : 0, kRelease);
     for (size_t word = 0; word < op.size(); ++word) line.op[word].store(op[word], kRelease);
     close(line, sequence);
   }

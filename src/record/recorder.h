@@ -20,6 +20,7 @@ struct CallStart {
   int64_t rank = 0;
   int64_t size = 1;
   int64_t bytes = 0;
+  bool may_span_hosts = false;
 };
 
 class Recorder;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "record/diagnosis.h"
+#include "record/flight_record.h"
 
 namespace {
 
@@ -44,5 +45,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       for (const Finding& finding : findings_in(group, INT64_MAX)) require_printable(finding.text);
     }
   }
+  if (!flight_record_of(*record, records).ends_with('.')) abort();
   return 0;
 }

@@ -107,6 +107,38 @@ TEST(Diagnosis, ARecordThatForgotTheGroupMayBeTheMissingRank) {
             "rank 3: not found: its process has ended, or its last calls are all of other groups");
 }
 
+// Ranks 0 and 1 are here; nothing is known of ranks 2 and 3.
+std::vector<ProcessRecord> half_of_a_job_over_hosts() {
+  std::vector<ProcessRecord> records;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    RecordedCall here = call(17, "all_gather_v", rank, CallState::running, 12);
+    here.may_span_hosts = true;
+    records.push_back(process(rank, {here}));
+  }
+  return records;
+}
+
+TEST(Diagnosis, OfAGroupOverHostsARankOutOfSightNeedNotHaveEnded) {
+  const std::vector<ProcessRecord> records = half_of_a_job_over_hosts();
+  GroupView view = view_of_group(kWorld, 4, records);
+  EXPECT_EQ(doing_text(view.ranks[3], kNow), "not found: it is on another host, or its process has ended");
+  view.ranks[3].host = RankHost::another;
+  EXPECT_EQ(doing_text(view.ranks[3], kNow), "on another host");
+}
+
+TEST(Diagnosis, WhereOnlyOtherHostsCanBeTheReasonOneFindingNamesTheirRanks) {
+  std::vector<ProcessRecord> records = half_of_a_job_over_hosts();
+  const std::vector<Finding> findings = findings_in(view_of_group(kWorld, 4, records), kNow);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].rank, 2);
+  EXPECT_EQ(findings[0].text,
+            "the ranks here wait for 2, 3 of group 3fa2c1: on other hosts, where shardway status tells more, "
+            "or ended");
+  records[1].state = ProcessState::stopped;
+  EXPECT_EQ(findings_in(view_of_group(kWorld, 4, records), kNow).at(0).rank, 1);
+  EXPECT_TRUE(findings_in(view_of_group(kWorld, 4, half_of_a_job_over_hosts()), kNow, 20 * kSecond).empty());
+}
+
 TEST(Diagnosis, WhoIsInACallOfAnotherGroupIsShownThere) {
   std::vector<ProcessRecord> records = stuck_job();
   RecordedCall other = call(4, "broadcast", 0, CallState::running, 9);
