@@ -109,6 +109,8 @@ ShardOrder order_from(const TextCursor& cursor, const std::vector<Placement>& pl
   return order;
 }
 
+constexpr const char* kHostForms = "hosts and ranks, such as 2x4, or the ranks of each host, such as 4,2,1";
+
 struct Unit {
   const char* name;
   double bytes;
@@ -204,6 +206,33 @@ int64_t read_count(const std::string& text, const std::string& of_what) {
   if (!cursor.is_at_end()) cursor.refuse("does not belong to " + of_what);
   if (count < 1) cursor.refuse_at(1, "must be at least 1");
   return count;
+}
+
+std::vector<int64_t> read_hosts(const std::string& text) {
+  constexpr int64_t kMostRanks = 1 << 20;
+  TextCursor cursor(text);
+  std::vector<int64_t> host_of_rank;
+  const auto add_host = [&](size_t column, int64_t host, int64_t ranks) {
+    if (ranks < 1) cursor.refuse_at(column, "must be at least 1");
+    if (ranks > kMostRanks - static_cast<int64_t>(host_of_rank.size()))
+      cursor.refuse_at(column, "gives more than " + std::to_string(kMostRanks) + " ranks");
+    host_of_rank.insert(host_of_rank.end(), static_cast<size_t>(ranks), host);
+  };
+  const int64_t first = cursor.number(kHostForms);
+  if (cursor.take('x')) {
+    if (first < 1) cursor.refuse_at(1, "must be at least 1");
+    const size_t column = cursor.column();
+    const int64_t ranks = cursor.number(kHostForms);
+    for (int64_t host = 0; host < first; ++host) add_host(column, host, ranks);
+  } else {
+    add_host(1, 0, first);
+    for (int64_t host = 1; cursor.take(','); ++host) {
+      const size_t column = cursor.column();
+      add_host(column, host, cursor.number(kHostForms));
+    }
+  }
+  if (!cursor.is_at_end()) cursor.refuse(std::string("does not belong to ") + kHostForms);
+  return host_of_rank;
 }
 
 Sweep read_sweep(const std::string& text) {

@@ -30,6 +30,9 @@ int64_t read_bytes(const std::string& text);
 // 8: a count of at least 1.
 int64_t read_count(const std::string& text, const std::string& of_what);
 
+// 2x4: two hosts of four ranks; 4,2,1: three hosts of these many. Returns the host of each rank.
+std::vector<int64_t> read_hosts(const std::string& text);
+
 // 0=1:65536: lengths of a tensor dim from the first to the last, doubling.
 struct Sweep {
   int64_t dim = 0;

@@ -39,7 +39,7 @@ Layout layout_of(const Layout& whole, const Mesh& mesh, const std::string& optio
   });
 }
 
-Topology topology_of(const PlanCall& call) {
+Topology links_of(const PlanCall& call) {
   if (!call.topology.empty())
     return value_of("--topology", call.topology, [&] { return read_topology(call.topology); });
   if (call.devices_per_host.empty()) return default_topology();
@@ -48,8 +48,34 @@ Topology topology_of(const PlanCall& call) {
           })};
 }
 
-void check_hosts(const Topology& topology, const Layout& layout) {
-  for (const int64_t rank : layout.mesh().ranks()) topology.host_of(rank);
+// With --hosts, CPU ranks on these hosts; the figures stay.
+Topology topology_of(const PlanCall& call) {
+  Topology topology = links_of(call);
+  if (call.hosts.empty()) return topology;
+  return value_of("--hosts", call.hosts, [&] {
+    topology.ranks_per_host = 0;
+    topology.host_of_rank = read_hosts(call.hosts);
+    topology.two_levels = true;
+    validate(topology);
+    return topology;
+  });
+}
+
+void check_hosts(const PlanCall& call, const Topology& topology, const Layout& layout) {
+  if (call.hosts.empty()) {
+    value_of("--topology", call.topology, [&] {
+      for (const int64_t rank : layout.mesh().ranks()) topology.host_of(rank);
+      return true;
+    });
+    return;
+  }
+  const auto ranks = static_cast<int64_t>(topology.host_of_rank.size());
+  for (const int64_t rank : layout.mesh().ranks()) {
+    if (rank < ranks) continue;
+    throw std::invalid_argument("--hosts " + call.hosts + ": has " + std::to_string(ranks) +
+                                " ranks; the mesh " + to_string(layout.mesh()) + " has a rank " +
+                                std::to_string(rank));
+  }
 }
 
 void check_rules(const PlanCall& call, const PlanQuestion& question) {
@@ -79,11 +105,8 @@ PlanQuestion read_question(const PlanCall& call) {
   PlanQuestion question{.from = layout_of(whole, mesh, "--from", call.from),
                         .to = layout_of(whole, to_mesh, "--to", call.to)};
   question.options.topology = topology_of(call);
-  value_of("--topology", call.topology, [&] {
-    check_hosts(*question.options.topology, question.from);
-    check_hosts(*question.options.topology, question.to);
-    return true;
-  });
+  check_hosts(call, *question.options.topology, question.from);
+  check_hosts(call, *question.options.topology, question.to);
   question.options.rules = value_of("--rules", call.rules, [&] { return rules_from_name(call.rules); });
   if (!call.max_memory.empty()) {
     question.options.max_bytes =

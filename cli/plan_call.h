@@ -22,6 +22,7 @@ struct PlanCall {
   std::string to_mesh = {};
   std::string topology = {};
   std::string devices_per_host = {};
+  std::string hosts = {};
   std::string max_memory = {};
   std::string rules = "shardway";
   std::string sweep = {};

@@ -27,6 +27,8 @@ constexpr const char* kLesson =
     "      move to other ranks, arranged otherwise\n"
     "  shardway plan --mesh 16 --devices-per-host 8 --shape 4096x4096 --from S0 --to S1 --sweep\n"
     "      the best plan by tensor size, over two hosts\n"
+    "  shardway plan --mesh 8 --hosts 2x4 --shape 4096x4096 --from S0 --to R\n"
+    "      what crosses between two hosts of four CPU ranks, and what stays in their memory\n"
     "  shardway plan --mesh dp=2,tp=4 --shape 4096x4096 --from S0,P --to R,S1 --max-memory 100MiB --html "
     "plan.html\n"
     "      bound what a rank needs, and see every step move in a browser\n"
@@ -57,11 +59,19 @@ void add_limits(CLI::App& options, PlanCall& call) {
                                           "else SHARDWAY_TOPOLOGY, else assumed figures")
                               ->type_name("FILE")
                               ->group(group);
+  CLI::Option* per_host = options
+                              .add_option("--devices-per-host", call.devices_per_host,
+                                          "ranks on each host; all on one when left out")
+                              ->type_name("N")
+                              ->group(group)
+                              ->excludes(topology);
   options
-      .add_option("--devices-per-host", call.devices_per_host, "ranks on each host; all on one when left out")
-      ->type_name("N")
+      .add_option("--hosts", call.hosts,
+                  "CPU ranks on hosts, in two levels: 2x4, or the ranks of\n"
+                  "each, 4,2,1")
+      ->type_name("HOSTS")
       ->group(group)
-      ->excludes(topology);
+      ->excludes(per_host);
   options
       .add_option("--rules", call.rules,
                   "shardway; torch_2_13: DTensor's steps at its prices;\n"

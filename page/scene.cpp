@@ -1,6 +1,8 @@
 #include "page/scene.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "page/pieces.h"
@@ -41,6 +43,22 @@ std::string span_text(const Step& step) {
             (names.empty() ? "mesh dim " + std::to_string(dim) : names[static_cast<size_t>(dim)]);
   }
   return text;
+}
+
+// The host that all ranks of a tile are on.
+std::optional<int64_t> host_of(const RankTile& tile, const Topology& topology) {
+  const int64_t host = topology.host_of(tile.ranks.front());
+  const bool is_one = std::all_of(tile.ranks.begin(), tile.ranks.end(),
+                                  [&](int64_t rank) { return topology.host_of(rank) == host; });
+  return is_one ? std::optional(host) : std::nullopt;
+}
+
+SceneJson json_of(const RankTile& tile) {
+  return {{"rank", tile.ranks.front()},
+          {"ranks", ranges_of(tile.ranks)},
+          {"count", tile.ranks.size()},
+          {"row", tile.row},
+          {"column", tile.column}};
 }
 
 SceneJson json_of(const Step& step, const StepScene& scene, bool has_times) {
@@ -159,17 +177,16 @@ SceneJson scene_of(const Plan& plan, const PageOptions& options) {
   const bool has_times = gives_the_costs(plan, all.scenes, !all.tiling.is_grouped());
   SceneJson tiles = SceneJson::array();
   for (const RankTile& tile : all.tiling.tiles) {
-    tiles.push_back({{"rank", tile.ranks.front()},
-                     {"ranks", ranges_of(tile.ranks)},
-                     {"count", tile.ranks.size()},
-                     {"row", tile.row},
-                     {"column", tile.column}});
+    tiles.push_back(json_of(tile));
+    if (!plan.in_two_levels) continue;
+    if (const auto host = host_of(tile, topology)) tiles.back()["host"] = *host;
   }
   SceneJson states = SceneJson::array({state_of(plan.from, all.tiling, frame)});
   SceneJson steps = SceneJson::array();
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     states.push_back(state_of(plan.steps[i].to, all.tiling, frame));
     steps.push_back(json_of(plan.steps[i], all.scenes[i], has_times));
+    if (plan.in_two_levels) steps.back()["crossing_bytes"] = plan.steps[i].crossing_bytes;
   }
   SceneJson alternatives = SceneJson::array();
   for (const Alternative& lost : plan.alternatives) alternatives.push_back(json_of(lost));
@@ -196,6 +213,7 @@ SceneJson scene_of(const Plan& plan, const PageOptions& options) {
                   {"alternatives", alternatives}};
   if (frame.down()) scene["down"] = *frame.down();
   if (frame.across()) scene["across"] = *frame.across();
+  if (plan.in_two_levels) scene["crossing_bytes"] = plan.crossing_bytes;
   if (options.max_bytes) scene["max_bytes"] = *options.max_bytes;
   return scene;
 }

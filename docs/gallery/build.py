@@ -18,7 +18,7 @@ PROGRAM = ROOT / ".venv/bin/shardway"
 
 INTRODUCTION = """# Gallery
 
-Ten plans, and what each teaches. `make gallery` builds their pages into `build/gallery`, where every step plays; the
+Eleven plans, and what each teaches. `make gallery` builds their pages into `build/gallery`, where every step plays; the
 pictures here are taken from them half-way.
 """
 

@@ -88,6 +88,16 @@ EXHIBITS = (
         moment=0.26,
     ),
     Exhibit(
+        "two-levels",
+        "CPU ranks cross it once anyway",
+        "--mesh dp=2,tp=4 --hosts 2x4 --shape 4096x4096 --from S0,S0 --to R,R",
+        "The same question for CPU ranks, which move in two levels: a box that several ranks of a host want crosses to "
+        "it once, and they share it through the host's memory. Dealing columns out first would gain nothing, so the "
+        "plain gather wins, and half of the tensor crosses each way. DTensor's order gathers inside the hosts first; "
+        "then every rank holds its host's half and fetches the other from a rank of its own: four times as much "
+        "crosses, and it takes three times as long.",
+    ),
+    Exhibit(
         "memory-limit",
         "Slower, but it fits",
         "--mesh dp=2,tp=4 --shape 4096x4096 --from P,P --to R,R --max-memory 150MiB",

@@ -34,10 +34,11 @@ struct Step {
   Layout from;
   Layout to;
   double cost_us = 0;
-  double latency_us = 0;    // part of the cost: base and latencies of the busiest rank
-  int64_t bytes = 0;        // sent by the rank that sends most
-  int64_t total_bytes = 0;  // sent by all ranks
-  int64_t peak_bytes = 0;   // on the worst rank: the plan's input, this step's input and output, staging
+  double latency_us = 0;       // part of the cost: base and latencies of the busiest rank
+  int64_t bytes = 0;           // sent by the rank that sends most
+  int64_t total_bytes = 0;     // sent by all ranks
+  int64_t peak_bytes = 0;      // on the worst rank: the plan's input, this step's input and output, staging
+  int64_t crossing_bytes = 0;  // of the total, between hosts; counted in two levels only
 };
 
 // A plan that was considered and lost.
@@ -60,6 +61,8 @@ struct Plan {
   int64_t bytes = 0;  // the sum of the steps' bytes
   int64_t total_bytes = 0;
   int64_t peak_bytes = 0;
+  bool in_two_levels = false;                  // the topology has two_levels, and the meshes several hosts
+  int64_t crossing_bytes = 0;                  // the sum of the steps'
   std::string topology = {};                   // where its figures come from
   std::vector<Alternative> alternatives = {};  // the cheapest first
   int64_t layouts_searched = 0;                // layouts that the plan could have passed through

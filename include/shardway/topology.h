@@ -28,9 +28,13 @@ struct Topology {
       {};                      // links of mesh dims inside a host, by name or number; else within_host
   int64_t ranks_per_host = 0;  // host of a rank: its number / ranks_per_host; 0: all on one host
   std::vector<int64_t> host_of_rank = {};  // the host of each rank; overrides ranks_per_host
-  double copy_gib_per_s = 0;               // 0: copies inside a rank are not priced
-  double reduce_gib_per_s = 0;             // 0: reductions are not priced
-  std::string source = "assumed";          // assumed, given, measured, or the file it was read from
+  // Whether ranks of different hosts move CPU tensors in two levels: through memory inside a host, and
+  // between hosts what several ranks of a host want, once. The ranks of a host then share the bandwidth of
+  // `between_hosts`; `dims` are not given.
+  bool two_levels = false;
+  double copy_gib_per_s = 0;       // 0: copies inside a rank are not priced
+  double reduce_gib_per_s = 0;     // 0: reductions are not priced
+  std::string source = "assumed";  // assumed, given, measured, or the file it was read from
 
   int64_t host_of(int64_t rank) const;
   const Link& link_of(const Mesh& mesh, int64_t dim) const;

@@ -107,6 +107,23 @@ function showStage(step, progress) {
   movePieces(progress);
 }
 
+// A line between neighbouring tiles whose ranks are on different hosts.
+function drawHostBorders(layer) {
+  const { gap, tileWidth, tileHeight, rowHeight, label } = stage.sizes;
+  const byPlace = new Map(scene.tiles.map((tile, i) => [Object.values(placeOf(i)).map(Math.round).join(), tile]));
+  const isElsewhere = (tile, x, y) => {
+    const other = byPlace.get([x, y].map(Math.round).join());
+    return other !== undefined && other.host !== tile.host;
+  };
+  scene.tiles.forEach((tile, i) => {
+    const { x, y } = placeOf(i);
+    const [right, bottom] = [x + tileWidth + gap / 2, y + tileHeight + gap / 2];
+    const [left, top] = [x - gap / 2, y - label * 1.35 - gap / 2];
+    if (isElsewhere(tile, x + tileWidth + gap, y)) svg("line", { class: "border", x1: right, x2: right, y1: top, y2: bottom }, layer);
+    if (isElsewhere(tile, x, y + rowHeight)) svg("line", { class: "border", x1: left, x2: right, y1: bottom, y2: bottom }, layer);
+  });
+}
+
 function drawStage() {
   stage.sizes = measureStage();
   stage.step = -1;
@@ -122,7 +139,8 @@ function drawStage() {
   const labels = svg("g", {}, root);
   scene.tiles.forEach((tile, i) => {
     const { x, y } = placeOf(i);
-    svg("rect", { class: "outline", "data-tile": i, "data-tip": nameOf(i), x, y, width: tileWidth, height: tileHeight }, outlines);
+    svg("rect", { class: "outline", "data-tile": i, "data-tip": nameOf(i) + (tile.host === undefined ? "" : `\non host ${tile.host}`), x, y, width: tileWidth, height: tileHeight }, outlines);
     svg("text", { x, y: y - label * 0.4, "font-size": label }, labels, labelOf(tile));
   });
+  if (scene.crossing_bytes !== undefined) drawHostBorders(outlines);
 }

@@ -42,7 +42,8 @@ function describe(step, progress) {
   html("code", {}, caption, scene.states[step + 1].text);
   const sums = now.sums ? " Addends that meet are combined." : "";
   const waits = now.cost_us > 0 ? ` in ${inTime(now.cost_us)}, ${inTime(now.latency_us)} of it before bytes move` : "";
-  caption.append(`${waits}; ${now.bytes > 0 ? "the busiest rank sends " + inBytes(now.bytes) : "nothing is sent"}.${sums}`);
+  const crosses = now.crossing_bytes > 0 ? `, ${inBytes(now.crossing_bytes)} cross between hosts` : "";
+  caption.append(`${waits}; ${now.bytes > 0 ? "the busiest rank sends " + inBytes(now.bytes) : "nothing is sent"}${crosses}.${sums}`);
   if (progress >= 1 && step === scene.steps.length - 1) caption.append(" Done.");
 }
 
@@ -92,6 +93,7 @@ function drawTimeline() {
     scene.ranks > scene.tiles.length
       ? `each tile stands for up to ${Math.max(...scene.tiles.map((tile) => tile.count))} of ${plural(scene.ranks, "rank")} and shows all that they hold; outlined, its first rank's box`
       : "one tile a rank: the tensor's outline, and the box that the rank holds";
+  if (scene.crossing_bytes !== undefined) byId("legend").append("; dashed, the border between hosts");
   byId("seek").addEventListener("input", (event) => go(timeAt(event.target.value / 1000)));
   byId("play").addEventListener("click", () => setPlaying(!walk.isPlaying));
   byId("back").addEventListener("click", () => go(Math.ceil(walk.time) - 1));

@@ -104,6 +104,7 @@ void bind_step(py::module_& module) {
       .def_readonly("bytes", &Step::bytes)
       .def_readonly("total_bytes", &Step::total_bytes)
       .def_readonly("peak_bytes", &Step::peak_bytes)
+      .def_readonly("crossing_bytes", &Step::crossing_bytes)
       .def("__repr__", [](const Step& s) { return repr_of(s); });
 }
 
@@ -139,6 +140,8 @@ void bind_plan(py::module_& module) {
       .def_readonly("bytes", &Plan::bytes)
       .def_readonly("total_bytes", &Plan::total_bytes)
       .def_readonly("peak_bytes", &Plan::peak_bytes)
+      .def_readonly("in_two_levels", &Plan::in_two_levels)
+      .def_readonly("crossing_bytes", &Plan::crossing_bytes)
       .def_readonly("topology", &Plan::topology)
       .def_property_readonly(
           "alternatives",

@@ -25,8 +25,8 @@ Link read_link(const std::string& what, const py::handle& value) {
 Topology make_topology(const py::object& base_us, const py::object& within_host,
                        const py::object& between_hosts, const py::object& dims,
                        const py::object& ranks_per_host, const py::object& host_of_rank,
-                       const py::object& copy_gib_per_s, const py::object& reduce_gib_per_s,
-                       const py::object& source) {
+                       const py::object& two_levels, const py::object& copy_gib_per_s,
+                       const py::object& reduce_gib_per_s, const py::object& source) {
   Topology topology;
   const auto given = [](const py::object& value) { return !value.is_none(); };
   if (given(base_us)) topology.base_us = read_float("topology: base_us", base_us);
@@ -48,6 +48,9 @@ Topology make_topology(const py::object& base_us, const py::object& within_host,
     }
   }
   if (given(host_of_rank)) topology.host_of_rank = read_ints("topology: host_of_rank", host_of_rank);
+  if (!py::isinstance<py::bool_>(two_levels))
+    throw std::invalid_argument("topology: two_levels=" + text_of(two_levels) + " is neither True nor False");
+  topology.two_levels = two_levels.cast<bool>();
   if (given(copy_gib_per_s)) topology.copy_gib_per_s = read_float("topology: copy_gib_per_s", copy_gib_per_s);
   if (given(reduce_gib_per_s))
     topology.reduce_gib_per_s = read_float("topology: reduce_gib_per_s", reduce_gib_per_s);
@@ -58,7 +61,8 @@ Topology make_topology(const py::object& base_us, const py::object& within_host,
 
 Topology assumed(const py::object& ranks_per_host) {
   const py::none none;
-  return make_topology(none, none, none, none, ranks_per_host, none, none, none, py::str("assumed"));
+  return make_topology(none, none, none, none, ranks_per_host, none, py::bool_(false), none, none,
+                       py::str("assumed"));
 }
 
 std::string path_text(const py::object& path) {
@@ -80,6 +84,7 @@ std::string repr_of(const Topology& t) {
   if (!t.dims.empty()) text += "}";
   if (t.ranks_per_host > 0) text += ", ranks_per_host=" + std::to_string(t.ranks_per_host);
   if (!t.host_of_rank.empty()) text += ", host_of_rank=" + text_of(tuple_of(t.host_of_rank));
+  if (t.two_levels) text += ", two_levels=True";
   if (t.copy_gib_per_s > 0) text += ", copy_gib_per_s=" + text_of(py::float_(t.copy_gib_per_s));
   if (t.reduce_gib_per_s > 0) text += ", reduce_gib_per_s=" + text_of(py::float_(t.reduce_gib_per_s));
   return text + ", source='" + t.source + "')";
@@ -115,8 +120,9 @@ void bind_topology(py::module_& module) {
       .def(py::init(&make_topology), py::kw_only(), py::arg("base_us") = py::none(),
            py::arg("within_host") = py::none(), py::arg("between_hosts") = py::none(),
            py::arg("dims") = py::none(), py::arg("ranks_per_host") = py::none(),
-           py::arg("host_of_rank") = py::none(), py::arg("copy_gib_per_s") = py::none(),
-           py::arg("reduce_gib_per_s") = py::none(), py::arg("source") = "given")
+           py::arg("host_of_rank") = py::none(), py::arg("two_levels") = false,
+           py::arg("copy_gib_per_s") = py::none(), py::arg("reduce_gib_per_s") = py::none(),
+           py::arg("source") = "given")
       .def_static("assumed", &assumed, py::arg("ranks_per_host") = py::none())
       .def_static("default", &default_topology)
       .def_static(
@@ -140,6 +146,7 @@ void bind_topology(py::module_& module) {
                                return t.host_of_rank.empty() ? py::none()
                                                              : py::object(tuple_of(t.host_of_rank));
                              })
+      .def_readonly("two_levels", &Topology::two_levels)
       .def_readonly("copy_gib_per_s", &Topology::copy_gib_per_s)
       .def_readonly("reduce_gib_per_s", &Topology::reduce_gib_per_s)
       .def_readonly("source", &Topology::source)

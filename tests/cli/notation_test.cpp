@@ -39,6 +39,12 @@ TEST(ReadBytes, KnowsBinaryAndDecimalUnits) {
   EXPECT_EQ(read_bytes("10MB"), 10'000'000);
 }
 
+TEST(ReadHosts, GivesTheHostOfEachRank) {
+  EXPECT_EQ(read_hosts("2x3"), (std::vector<int64_t>{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(read_hosts("3,1,2"), (std::vector<int64_t>{0, 0, 0, 1, 2, 2}));
+  EXPECT_EQ(read_hosts("2"), (std::vector<int64_t>{0, 0}));
+}
+
 TEST(ReadSweep, HasADimAndTwoLengths) {
   const Sweep sweep = read_sweep("1=16:4096");
   EXPECT_EQ(sweep.dim, 1);

@@ -74,6 +74,23 @@ TEST(Page, OfManyRanksIsSmall) {
   }
 }
 
+TEST(Page, InTwoLevelsShowsHostsAndWhatCrosses) {
+  const Layout rows({64}, DType::f32, Mesh({4}), {shard(0)});
+  const Topology topology{.host_of_rank = {0, 0, 0, 1}, .two_levels = true};
+  const auto best = plan(rows, rows.with({replicate()}), {.topology = topology});
+  const nlohmann::json scene = scene_in(to_html(*best, {.topology = topology}));
+  std::vector<int64_t> hosts;
+  for (const auto& tile : scene["tiles"]) hosts.push_back(tile["host"]);
+  EXPECT_EQ(hosts, topology.host_of_rank);
+  EXPECT_EQ(scene["crossing_bytes"], 64 * 4);  // 48 elements to the second host, 16 to the first
+  EXPECT_EQ(scene["steps"][0]["crossing_bytes"], 64 * 4);
+  EXPECT_TRUE(scene["steps"][0].contains("us"));
+
+  const nlohmann::json flat = scene_in(to_html(*plan_on(Mesh({4}), {shard(0)}, {replicate()})));
+  EXPECT_FALSE(flat.contains("crossing_bytes"));
+  EXPECT_FALSE(flat["tiles"][0].contains("host"));
+}
+
 TEST(Page, AsksNothingOfTheNetwork) {
   const std::string page = to_html(*plan_on(Mesh({2, 4}), {shard(0), partial()}, {replicate(), shard(1)}));
   for (const char* reference : {" src=", " href=", "url(http", "@import", "fetch(", "XMLHttpRequest"}) {

@@ -15,6 +15,7 @@ from tests.support.browser import Browser, browser, why_not
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 LANDED = 820  # of 1000, when a plan of one step has its pieces where they go
+ONE_HOST = sw.Topology()
 TWO_STEPS = [sw.Shard(0), sw.Partial()], [sw.Replicate(), sw.Shard(1)]
 
 
@@ -24,10 +25,12 @@ def chromium() -> Iterator[Browser]:
         yield running
 
 
-def written(folder: Path, mesh: sw.Mesh, before: list, after: list, shape=(4096, 4096), **options) -> Path:
+def written(
+    folder: Path, mesh: sw.Mesh, before: list, after: list, shape=(4096, 4096), topology=ONE_HOST, **options
+) -> Path:
     layout = sw.Layout(shape, torch.float32, mesh, before)
     path = folder / "plan.html"
-    path.write_text(sw.plan(layout, layout.with_(after), sw.Topology(), **options).to_html(topology=sw.Topology()))
+    path.write_text(sw.plan(layout, layout.with_(after), topology, **options).to_html(topology=topology))
     return path
 
 
@@ -89,6 +92,18 @@ def test_it_shows_the_plan_without_errors(chromium: Browser, tmp_path: Path, dar
     fills = chromium.evaluate("[...document.querySelectorAll('#before .cell')].map((e) => getComputedStyle(e).fill)")
     assert len(set(fills)) == 2 and all(fill.startswith("oklch") for fill in fills)
     assert chromium.errors == []
+
+
+def test_in_two_levels_borders_lie_between_the_tiles_of_different_hosts(chromium: Browser, tmp_path: Path) -> None:
+    topology = sw.Topology(host_of_rank=[0, 0, 1, 1, 0, 0, 0, 0], two_levels=True)
+    chromium.open(written(tmp_path, sw.Mesh((2, 4)), *TWO_STEPS, topology=topology))
+    widths = chromium.evaluate("[...document.querySelectorAll('#stage .border')].map((line) => line.getBBox().width)")
+    assert (widths.count(0), len(widths)) == (1, 3)  # right of rank 1, below ranks 2 and 3
+    text = chromium.evaluate("document.querySelector('main').innerText")
+    assert "cross between hosts" in text
+    assert chromium.errors == []
+    chromium.open(written(tmp_path, sw.Mesh((2, 4)), *TWO_STEPS, topology=sw.Topology.assumed(4)))
+    assert chromium.evaluate("document.querySelectorAll('.border').length") == 0
 
 
 def test_pieces_land_where_an_all_to_all_puts_them(chromium: Browser, tmp_path: Path) -> None:

@@ -247,6 +247,20 @@ def test_hosts_may_be_given_rank_by_rank():
     assert across > within
 
 
+def test_in_two_levels_a_box_crosses_to_a_host_once():
+    shape, mesh = (1024, 1024), sw.Mesh((8,))
+    a, b = (sw.Layout(shape, torch.float32, mesh, [placement]) for placement in (S0, R))
+    hosts = sw.Topology(ranks_per_host=4, two_levels=True)
+    assert hosts.two_levels
+    assert not sw.Topology.assumed(4).two_levels
+    plan = sw.plan(a, b, hosts)
+    assert plan.in_two_levels
+    assert plan.crossing_bytes == plan.steps[0].crossing_bytes == 1024 * 1024 * 4  # half of it each way
+    assert "4.0 MiB in all cross between hosts" in plan.explain()
+    assert sw.Plan.from_json(plan.to_json()).crossing_bytes == plan.crossing_bytes
+    assert not sw.plan(a, b, sw.Topology.assumed(4)).in_two_levels
+
+
 FIGURES = {"version": 1, "base_us": 5, "within_host": {"latency_us": 1, "gib_per_s": 10}}
 
 # what is wrong: (the file's text, words of the message)
@@ -321,6 +335,11 @@ MISTAKES = {
     "link of one figure": (lambda: sw.Topology(within_host=(1,)), ["within_host", "(latency_us, gib_per_s)"]),
     "link of a word": (lambda: sw.Topology(dims={"tp": "fast"}), ["dims.tp", "'fast'"]),
     "no ranks a host": (lambda: sw.Topology(ranks_per_host=0), ["ranks_per_host", "at least 1"]),
+    "two levels of a word": (lambda: sw.Topology(two_levels="yes"), ["two_levels='yes'", "True nor False"]),
+    "two levels and links of dims": (
+        lambda: sw.Topology(ranks_per_host=2, two_levels=True, dims={"tp": (1, 1)}),
+        ["dims", "two levels", "within_host"],
+    ),
     "negative host": (lambda: sw.Topology(host_of_rank=[0, -1]), ["-1", "negative"]),
     "hosts for too few ranks": (
         lambda: sw.redistribute_cost(layout(S0), layout(R), sw.Topology(host_of_rank=[0, 0])),

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
-#include "shardway/route.h"
+#include "shardway/layout.h"
 
 namespace shardway {
 
@@ -48,5 +49,17 @@ class AllReduceShares {
   int64_t largest_;     // elements
   int64_t holders_ = 0;
 };
+
+// One rank's part. By `combination` it combines its share of the box, which is
+// `landing` of its output. By `collection` it pulls the other shares from the others' outputs.
+struct AllReduceRoutes {
+  Route combination = {};
+  Route collection = {};
+  Box landing = {};
+};
+
+// Peers have their mesh's numbers. `dims` are the mesh dims whose addends are combined. Not for scalars. A
+// rank outside the mesh has routes with nothing in them.
+AllReduceRoutes all_reduce_routes(const Layout& layout, const std::vector<int64_t>& dims, int64_t rank);
 
 }  // namespace shardway

@@ -3,106 +3,12 @@
 #include <optional>
 #include <stdexcept>
 
-#include "plan/geometry/cuts.h"
 #include "plan/geometry/exchange_rules.h"
+#include "plan/geometry/overlaps.h"
 #include "shardway/layout.h"
 
 namespace shardway {
 namespace {
-
-// The parts of the other layout that overlap this rank's box, per tensor dim.
-using Overlaps = std::vector<std::vector<OverlappingPart>>;
-
-Overlaps overlaps_with(const Layout& other, const Box& mine, const Pins& pins) {
-  Overlaps result;
-  for (int64_t dim = 0; dim < other.ndim(); ++dim) {
-    const auto d = static_cast<size_t>(dim);
-    result.push_back(overlapping_parts(other.shape()[d], cuts_of(other, dim),
-                                       {mine.offset[d], mine.offset[d] + mine.extent[d]}, pins));
-  }
-  return result;
-}
-
-// One part per tensor dim, in every combination. The parts of the last dim vary fastest. Going to the next
-// combination takes no division.
-class PartChoice {
- public:
-  explicit PartChoice(const Overlaps& overlaps) : count_(1) {
-    for (const auto& parts : overlaps) {
-      count_ *= parts.size();
-      dims_.push_back({.first = parts.data(), .end = parts.data() + parts.size(), .chosen = parts.data()});
-    }
-    for (size_t d = dims_.size(); d-- > 0;) {
-      if (overlaps[d].size() > 1) varying_.push_back(d);
-    }
-  }
-
-  size_t count() const { return count_; }
-  const OverlappingPart& operator[](size_t dim) const { return *dims_[dim].chosen; }
-
-  void go_to(size_t number) {
-    if (number == number_) return;
-    number == number_ + 1 ? step() : jump_to(number);
-    number_ = number;
-  }
-
-  // The mesh position that the chosen parts lead to.
-  int64_t place() const {
-    int64_t place = 0;
-    for (const Dim& dim : dims_) place += dim.chosen->place;
-    return place;
-  }
-
- private:
-  struct Dim {
-    const OverlappingPart* first;
-    const OverlappingPart* end;
-    const OverlappingPart* chosen;
-  };
-
-  void step() {
-    for (const size_t d : varying_) {
-      Dim& dim = dims_[d];
-      if (++dim.chosen != dim.end) return;
-      dim.chosen = dim.first;
-    }
-  }
-
-  void jump_to(size_t number) {
-    for (const size_t d : varying_) {
-      const auto parts = static_cast<size_t>(dims_[d].end - dims_[d].first);
-      dims_[d].chosen = dims_[d].first + number % parts;
-      number /= parts;
-    }
-  }
-
-  std::vector<Dim> dims_;
-  std::vector<size_t> varying_;  // dims with more than one part, the last first
-  size_t count_;
-  size_t number_ = 0;
-};
-
-// The positions that differ from the first one in these dims only, as ascending distances from it.
-std::vector<int64_t> distances_along(const Mesh& mesh, const std::vector<int64_t>& dims) {
-  std::vector<int64_t> distances{0};
-  for (const int64_t dim : dims) {
-    std::vector<int64_t> longer;
-    longer.reserve(distances.size() * static_cast<size_t>(mesh.size(dim)));
-    for (const int64_t distance : distances) {
-      for (int64_t i = 0; i < mesh.size(dim); ++i) longer.push_back(distance + i * mesh.stride(dim));
-    }
-    distances = std::move(longer);
-  }
-  return distances;
-}
-
-// The position of a coordinate whose other dims are set to 0.
-int64_t position_along(const Mesh& mesh, const std::vector<int64_t>& coordinate,
-                       const std::vector<int64_t>& dims) {
-  int64_t position = 0;
-  for (const int64_t dim : dims) position += coordinate[static_cast<size_t>(dim)] * mesh.stride(dim);
-  return position;
-}
 
 // The peers whose boxes overlap this rank's box. Each comes once, with the choice of parts that its box is.
 class Meetings {
@@ -184,7 +90,7 @@ class Meetings {
 Moves pulls_of(const Layout& from, const Layout& to, const ExchangeRules& rules, int64_t position) {
   const Mesh& mesh = from.mesh();
   const Box mine = to.box_at(position);
-  const Overlaps overlaps = overlaps_with(from, mine, Pins(static_cast<size_t>(mesh.ndim()), kAnyIndex));
+  const Overlaps overlaps = overlaps_with(from, mine);
   const int64_t home = position_along(mesh, rules.home_of(from, to, position), rules.fixed);
   const std::vector<int64_t> addends = distances_along(mesh, rules.resolved);
   Meetings senders(overlaps, mine);

@@ -22,6 +22,8 @@ class Network {
   Network(const Topology& topology, const Mesh& senders, const Mesh& receivers);
 
   const std::vector<Link>& links() const { return links_; }
+  const Mesh& senders() const { return sender_mesh_; }
+  const Mesh& receivers() const { return receiver_mesh_; }
   bool is_one_mesh() const { return is_one_mesh_; }
 
   // A number for every rank of either mesh, by position.

@@ -37,6 +37,7 @@ struct Price {
   int64_t total_bytes = 0;  // sent by all
   bool communicates = false;
   int64_t most_received_from = 0;  // by one rank
+  int64_t crossing_bytes = 0;      // between hosts, in two levels
 };
 
 // Prices steps between the states of one network. Holds scratch memory: one thread at a time.

@@ -21,12 +21,22 @@ int64_t elements_of(const std::vector<double>& by_level) {
 StepTraffic::StepTraffic(const Step& step, const Topology& topology)
     : step_(step),
       network_(topology, step.from.mesh(), step.to.mesh()),
-      item_bytes_(item_bytes(step.from.dtype())) {}
+      item_bytes_(item_bytes(step.from.dtype())) {
+  if (const auto prices = TwoLevelPrices::between(topology, step.from.mesh(), step.to.mesh()))
+    in_two_levels_ = prices->of(step.from, step.to, step.kind == StepKind::all_reduce);
+}
 
 RankTraffic StepTraffic::of(const Route& route) const {
-  RankTraffic traffic = step_.kind == StepKind::all_reduce ? of_all_reduce(route.rank) : of_exchange(route);
+  RankTraffic traffic = in_two_levels_                       ? of_two_levels(route.rank)
+                        : step_.kind == StepKind::all_reduce ? of_all_reduce(route.rank)
+                                                             : of_exchange(route);
   if (traffic.us > 0 && step_.total_bytes > 0) traffic.us += network_.base_us();
   return traffic;
+}
+
+RankTraffic StepTraffic::of_two_levels(int64_t rank) const {
+  const TwoLevelRank& found = in_two_levels_->ranks[static_cast<size_t>(rank)];
+  return {.sent_bytes = found.sent_bytes, .received_bytes = found.received_bytes, .us = found.us};
 }
 
 RankTraffic StepTraffic::of_exchange(const Route& route) const {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "plan/price/network.h"
+#include "plan/price/two_level_prices.h"
 #include "shardway/plan.h"
 
 namespace shardway {
@@ -20,14 +22,17 @@ class StepTraffic {
   StepTraffic(const Step& step, const Topology& topology);
 
   // Of the rank whose redistribution_route between the step's layouts this is. An all_reduce moves other
-  // boxes than that route: its rank combines a share and then collects the other shares.
+  // boxes than that route: its rank combines a share and then collects the other shares. In two levels the
+  // routes of all ranks count.
   RankTraffic of(const Route& route) const;
 
  private:
+  RankTraffic of_two_levels(int64_t rank) const;
   RankTraffic of_exchange(const Route& route) const;
   RankTraffic of_all_reduce(int64_t rank) const;
 
   const Step& step_;
+  std::optional<TwoLevelStep> in_two_levels_;
   Network network_;
   int64_t item_bytes_;
 };

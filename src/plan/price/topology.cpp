@@ -83,7 +83,8 @@ bool Topology::operator==(const Topology& other) const {
   return base_us == other.base_us && within_host == other.within_host &&
          between_hosts == other.between_hosts && dims == other.dims &&
          ranks_per_host == other.ranks_per_host && host_of_rank == other.host_of_rank &&
-         copy_gib_per_s == other.copy_gib_per_s && reduce_gib_per_s == other.reduce_gib_per_s;
+         two_levels == other.two_levels && copy_gib_per_s == other.copy_gib_per_s &&
+         reduce_gib_per_s == other.reduce_gib_per_s;
 }
 
 void validate(const Topology& topology) {
@@ -97,6 +98,8 @@ void validate(const Topology& topology) {
     refuse("hosts.ranks_per_host",
            "is " + std::to_string(topology.ranks_per_host) + "; it must be at least 1");
   }
+  if (topology.two_levels && !topology.dims.empty())
+    refuse("dims", "has links inside a host, but two levels move by the memory of a host, within_host");
   for (const int64_t host : topology.host_of_rank) {
     if (host < 0) refuse("hosts.of_rank", "has the host " + std::to_string(host) + ", which is negative");
   }

@@ -73,9 +73,11 @@ void take_steps(const SearchProblem& problem, const PricedPath& path, Plan& plan
     plan.steps.push_back(step_of(problem, step));
     plan.bytes += plan.steps.back().bytes;
     plan.total_bytes += plan.steps.back().total_bytes;
+    plan.crossing_bytes += plan.steps.back().crossing_bytes;
     plan.peak_bytes = std::max(plan.peak_bytes, plan.steps.back().peak_bytes);
   }
   plan.cost_us = in_us(path.cost);
+  plan.in_two_levels = problem.is_in_two_levels();
 }
 
 Alternative alternative_of(const SearchProblem& problem, const PricedPath& path, std::string name) {

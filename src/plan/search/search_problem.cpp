@@ -54,10 +54,15 @@ SearchProblem::SearchProblem(const Layout& from, const Layout& to, const Topolog
   const bool is_one_mesh = from.mesh() == to.mesh();
   target_space_ = is_one_mesh ? space_ : spaces().of(from, to, to.mesh());
   const int64_t item = item_bytes(from.dtype());
-  networks_.push_back(std::make_unique<Network>(topology, from.mesh(), from.mesh()));
+  two_levels_ = TwoLevelPrices::between(topology, from.mesh(), to.mesh());
+  const auto add_network = [&](const Mesh& senders, const Mesh& receivers) {
+    const Topology figures = two_levels_ ? at_best(topology, senders, receivers) : topology;
+    networks_.push_back(std::make_unique<Network>(figures, senders, receivers));
+  };
+  add_network(from.mesh(), from.mesh());
   if (!is_one_mesh) {
-    networks_.push_back(std::make_unique<Network>(topology, from.mesh(), to.mesh()));
-    networks_.push_back(std::make_unique<Network>(topology, to.mesh(), to.mesh()));
+    add_network(from.mesh(), to.mesh());
+    add_network(to.mesh(), to.mesh());
   }
   for (const auto& network : networks_) {
     prices_.emplace_back(*network, item);
@@ -120,7 +125,15 @@ StateExchange SearchProblem::exchange_of(const Node& before, const Node& after) 
           .resolved = before.partial & ~after.partial};
 }
 
+const TwoLevelStep& SearchProblem::two_level_step(const Node& before, const Node& after,
+                                                  bool is_all_reduce) const {
+  const auto [entry, is_new] = two_level_steps_.try_emplace({before, after, is_all_reduce});
+  if (is_new) entry->second = two_levels_->of(layout_of(before), layout_of(after), is_all_reduce);
+  return entry->second;
+}
+
 Price SearchProblem::price_of(const Node& before, const Node& after, bool is_all_reduce) {
+  if (two_levels_) return two_level_step(before, after, is_all_reduce).price;
   PriceList& prices = prices_[network_of(before, after)];
   if (is_all_reduce) {
     return prices.of_all_reduce(space(before.is_on_target_mesh), before.state,
@@ -129,11 +142,14 @@ Price SearchProblem::price_of(const Node& before, const Node& after, bool is_all
   return prices.of_exchange(exchange_of(before, after));
 }
 
-Femtoseconds SearchProblem::rough_bound_of(const Node& before, const Node& after) const {
+// In two levels addends are combined on the way: a step receives no more than a path must.
+Femtoseconds SearchProblem::rough_bound_of(const Node& before, const Node& after) {
+  if (two_levels_) return rough_bound_of_path(before, after);
   return bounds_[network_of(before, after)].rough_bound_of_step(exchange_of(before, after));
 }
 
 Femtoseconds SearchProblem::bound_of(const Node& before, const Node& after) {
+  if (two_levels_) return std::max(rough_bound_of_path(before, after), bound_of_path(before, after));
   return bounds_[network_of(before, after)].bound_of_step(exchange_of(before, after));
 }
 
@@ -154,6 +170,20 @@ Femtoseconds SearchProblem::bound_of_path(const Node& before, const Node& after)
   return bounds_[network_of(before, after)].bound_of_path(exchange_of(before, after), stays);
 }
 
+void SearchProblem::add_staging(const TwoLevelStep& step, const Network& network,
+                                std::vector<double>& elements) const {
+  const auto staging_at = [&](int64_t rank) {
+    return static_cast<double>(step.ranks[static_cast<size_t>(rank)].staging_bytes) /
+           static_cast<double>(item_bytes(from_.dtype()));
+  };
+  const std::vector<int64_t>& senders = network.senders().ranks();
+  const std::vector<int64_t>& receivers = network.receivers().ranks();
+  for (size_t p = 0; p < senders.size(); ++p) elements[network.sender_slot(p)] += staging_at(senders[p]);
+  for (size_t r = 0; r < receivers.size(); ++r) {
+    if (network.own_sender(r) < 0) elements[network.receiver_slot(r)] += staging_at(receivers[r]);
+  }
+}
+
 int64_t SearchProblem::peak_bytes_of(const Node& before, const Node& after, bool is_all_reduce) const {
   const StateExchange exchange = exchange_of(before, after);
   const PriceList& prices = prices_[network_of(before, after)];
@@ -165,9 +195,11 @@ int64_t SearchProblem::peak_bytes_of(const Node& before, const Node& after, bool
     if (!(before == source_)) elements[network.sender_slot(p)] += input.volumes[p];
   }
   for (size_t r = 0; r < output.positions; ++r) {
-    const double staging = is_all_reduce ? output.volumes[r] : prices.staging_of(exchange, r);
-    elements[network.receiver_slot(r)] += output.volumes[r] + staging;
+    elements[network.receiver_slot(r)] += output.volumes[r];
+    if (two_levels_) continue;
+    elements[network.receiver_slot(r)] += is_all_reduce ? output.volumes[r] : prices.staging_of(exchange, r);
   }
+  if (two_levels_) add_staging(two_level_step(before, after, is_all_reduce), network, elements);
   // The plan's input stays with the caller.
   const StateBoxes& source = space_->boxes(source_.state);
   for (size_t p = 0; p < source.positions; ++p) {

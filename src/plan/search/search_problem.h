@@ -1,12 +1,16 @@
 // The states, links and ends that a search between two layouts looks at.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "plan/price/lower_bounds.h"
 #include "plan/price/price.h"
 #include "plan/price/state_space.h"
+#include "plan/price/two_level_prices.h"
 #include "shardway/layout.h"
 #include "shardway/topology.h"
 
@@ -18,7 +22,7 @@ struct Node {
   size_t state = 0;
   DimMask partial = 0;
 
-  bool operator==(const Node&) const = default;
+  auto operator<=>(const Node&) const = default;
 };
 
 // The state spaces of source and target (the same one if the meshes are), the links between ranks, and where
@@ -34,6 +38,8 @@ class SearchProblem {
   // The node as a layout. Its Partial placements are the source's.
   Layout layout_of(const Node& node) const;
   Node node_of(const Layout& layout) const;
+
+  bool is_in_two_levels() const { return two_levels_.has_value(); }
 
   // Whether an exchange may lead from one node to another: addends are combined, never made.
   bool leads(const Node& before, const Node& after) const;
@@ -54,7 +60,7 @@ class SearchProblem {
   }
 
   Price price_of(const Node& before, const Node& after, bool is_all_reduce);
-  Femtoseconds rough_bound_of(const Node& before, const Node& after) const;
+  Femtoseconds rough_bound_of(const Node& before, const Node& after);
   Femtoseconds bound_of(const Node& before, const Node& after);
   Femtoseconds bound_of_all_reduce(const Node& before, const Node& after) const;
   Femtoseconds rough_bound_of_path(const Node& before, const Node& after);
@@ -66,6 +72,8 @@ class SearchProblem {
  private:
   static constexpr size_t kManyRanks = 32;
 
+  const TwoLevelStep& two_level_step(const Node& before, const Node& after, bool is_all_reduce) const;
+  void add_staging(const TwoLevelStep& step, const Network& network, std::vector<double>& elements) const;
   StateExchange exchange_of(const Node& before, const Node& after) const;
   // Of the three networks: on the source's mesh, to the target's, on the target's.
   static size_t network_of(const Node& before, const Node& after) {
@@ -76,7 +84,9 @@ class SearchProblem {
   Layout to_;
   std::shared_ptr<const StateSpace> space_;
   std::shared_ptr<const StateSpace> target_space_;
-  std::vector<std::unique_ptr<Network>> networks_;
+  std::optional<TwoLevelPrices> two_levels_;
+  mutable std::map<std::tuple<Node, Node, bool>, TwoLevelStep> two_level_steps_;
+  std::vector<std::unique_ptr<Network>> networks_;  // in two levels, of figures that only bound
   std::vector<PriceList> prices_;
   std::vector<LowerBounds> bounds_;
   Node source_;

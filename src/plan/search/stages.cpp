@@ -9,8 +9,6 @@
 namespace shardway {
 namespace {
 
-using Shape = std::vector<int64_t>;
-
 [[noreturn]] void refuse(const Step& step, const std::string& why) {
   throw std::invalid_argument("the plan's step from " + placements_text(step.from) + " to " +
                               placements_text(step.to) + " calls itself " + name_of(step.kind) + ", but " +
@@ -132,38 +130,19 @@ Stage direct_stage(Route route) {
 }
 
 Stage all_reduce_stage(const Step& step, const ExchangeRules& rules, const GroupRanks& ranks, int64_t rank) {
-  const Shape nothing(step.from.shape().size(), 0);
-  Route scatter{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
-  scatter.op = rules.op;
-  scatter.divisor = rules.divisor;
-  Route gather{.rank = rank, .size = ranks.size(), .input_shape = nothing, .output_shape = nothing};
-  Stage stage = direct_stage(scatter);
-  stage.collection = gather;
-  const auto position = step.from.mesh().position_of(ranks.number_of(rank));
-  if (!position) return stage;
-
-  const Shape extent = step.from.box_at(*position).extent;
-  const Mesh members = step.from.mesh().submesh(rules.resolved, ranks.number_of(rank));
-  const AllReduceShares shares(extent, members.size());
-  const Box landing = shares.box_of(*members.position_of(ranks.number_of(rank)));
-  const Box own = Box::whole(landing.extent);
-  for (int64_t i = 0; i < members.size(); ++i) {
-    const int64_t peer = members.ranks()[static_cast<size_t>(i)];
-    const Box share = shares.box_of(i);
-    const Box theirs = Box::whole(share.extent);
-    if (own.volume() > 0) scatter.pulls.push_back({.peer = peer, .mine = own, .theirs = landing});
-    if (theirs.volume() > 0) scatter.pushes.push_back({.peer = peer, .mine = share, .theirs = theirs});
-    if (peer == ranks.number_of(rank)) continue;
-    if (theirs.volume() > 0) gather.pulls.push_back({.peer = peer, .mine = share, .theirs = theirs});
-    if (own.volume() > 0) gather.pushes.push_back({.peer = peer, .mine = own, .theirs = landing});
+  AllReduceRoutes routes = all_reduce_routes(step.from, rules.resolved, ranks.number_of(rank));
+  routes.combination.op = rules.op;
+  routes.combination.divisor = rules.divisor;
+  for (Route* route : {&routes.combination, &routes.collection}) {
+    route->rank = rank;
+    route->size = ranks.size();
+    number_by_group(route->pulls, ranks);
+    number_by_group(route->pushes, ranks);
   }
-  for (Moves* moves : {&scatter.pulls, &scatter.pushes, &gather.pulls, &gather.pushes})
-    number_by_group(*moves, ranks);
-  scatter.input_shape = extent;
-  scatter.output_shape = own.extent;
-  gather.input_shape = own.extent;
-  gather.output_shape = extent;
-  return {.output_shape = extent, .route = scatter, .landing = landing, .collection = gather};
+  return {.output_shape = routes.collection.output_shape,
+          .route = std::move(routes.combination),
+          .landing = std::move(routes.landing),
+          .collection = std::move(routes.collection)};
 }
 
 int64_t largest_box_bytes(const Layout& layout) {

@@ -85,7 +85,8 @@ Step step_of(const SearchProblem& problem, const PathStep& step) {
           .latency_us = step.price.latency_us,
           .bytes = step.price.bytes,
           .total_bytes = step.price.total_bytes,
-          .peak_bytes = step.peak_bytes};
+          .peak_bytes = step.peak_bytes,
+          .crossing_bytes = step.price.crossing_bytes};
 }
 
 std::optional<PricedPath> path_along(SearchProblem& problem, const std::vector<Layout>& layouts) {

@@ -94,6 +94,11 @@ std::string steps_table(const Plan& plan, int64_t columns) {
     rows.push_back({std::to_string(i + 1), span_of(step), target_of(step), two_decimals(step.cost_us),
                     two_decimals(step.latency_us), in_bytes(step.bytes), in_bytes(step.peak_bytes)});
   }
+  if (plan.in_two_levels) {
+    rows.front().emplace_back("crossing");
+    for (size_t i = 0; i < plan.steps.size(); ++i)
+      rows[i + 1].push_back(in_bytes(plan.steps[i].crossing_bytes));
+  }
   constexpr int64_t kWaiting = 4;
   for (TextRow& row : rows) {
     if (!is_wide) row.erase(row.begin() + kWaiting);
@@ -115,6 +120,11 @@ std::string explain(const Plan& plan, int64_t columns) {
                   two_decimals(plan.cost_us) + " us; the busiest rank sends " + in_bytes(plan.bytes) +
                   ", all ranks " + in_bytes(plan.total_bytes) + "; peak memory " + in_bytes(plan.peak_bytes),
               columns);
+  if (plan.in_two_levels) {
+    text += wrapped("in two levels: through memory inside a host; " + in_bytes(plan.crossing_bytes) +
+                        (plan.crossing_bytes == 0 ? " cross" : " in all cross") + " between hosts",
+                    columns);
+  }
   text += "\n" + steps_table(plan, columns) + "\n";
   for (const Alternative& lost : plan.alternatives) {
     text += wrapped(lost.name + ": " + two_decimals(lost.cost_us) + " us, " + lost.reason, columns);

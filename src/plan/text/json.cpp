@@ -79,6 +79,11 @@ int64_t JsonField::integer() const {
   return value_.get<int64_t>();
 }
 
+bool JsonField::truth() const {
+  if (!value_.is_boolean()) refuse(std::string("is ") + value_.dump() + "; it must be true or false");
+  return value_.get<bool>();
+}
+
 std::string JsonField::text() const {
   if (!value_.is_string()) refuse(std::string("is ") + value_.type_name() + "; it must be a string");
   return value_.get<std::string>();

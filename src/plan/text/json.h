@@ -23,6 +23,7 @@ class JsonField {
 
   double number() const;  // finite
   int64_t integer() const;
+  bool truth() const;
   std::string text() const;
   bool is_array() const { return value_.is_array(); }
   std::vector<int64_t> integers() const;

@@ -30,10 +30,12 @@ Json json_of(const Layout& layout) {
           {"mesh", json_of(layout.mesh())},  {"placements", placements}, {"order", layout.order()}};
 }
 
-Json json_of(const Step& step) {
-  return {{"kind", name_of(step.kind)}, {"mesh_dims", step.mesh_dims},     {"from", json_of(step.from)},
-          {"to", json_of(step.to)},     {"cost_us", step.cost_us},         {"latency_us", step.latency_us},
-          {"bytes", step.bytes},        {"total_bytes", step.total_bytes}, {"peak_bytes", step.peak_bytes}};
+Json json_of(const Step& step, bool in_two_levels) {
+  Json json{{"kind", name_of(step.kind)}, {"mesh_dims", step.mesh_dims},     {"from", json_of(step.from)},
+            {"to", json_of(step.to)},     {"cost_us", step.cost_us},         {"latency_us", step.latency_us},
+            {"bytes", step.bytes},        {"total_bytes", step.total_bytes}, {"peak_bytes", step.peak_bytes}};
+  if (in_two_levels) json["crossing_bytes"] = step.crossing_bytes;
+  return json;
 }
 
 Json json_of(const Alternative& lost) {
@@ -87,7 +89,8 @@ Step step_from(const JsonField& field) {
           .latency_us = field.at("latency_us").number(),
           .bytes = field.at("bytes").integer(),
           .total_bytes = field.at("total_bytes").integer(),
-          .peak_bytes = field.at("peak_bytes").integer()};
+          .peak_bytes = field.at("peak_bytes").integer(),
+          .crossing_bytes = field.has("crossing_bytes") ? field.at("crossing_bytes").integer() : 0};
 }
 
 Alternative alternative_from(const JsonField& field) {
@@ -105,22 +108,23 @@ Alternative alternative_from(const JsonField& field) {
 
 std::string to_json(const Plan& plan) {
   Json steps = Json::array();
-  for (const Step& step : plan.steps) steps.push_back(json_of(step));
+  for (const Step& step : plan.steps) steps.push_back(json_of(step, plan.in_two_levels));
   Json alternatives = Json::array();
   for (const Alternative& lost : plan.alternatives) alternatives.push_back(json_of(lost));
-  const Json document{{"version", kVersion},
-                      {"text", plan.text()},
-                      {"from", json_of(plan.from)},
-                      {"to", json_of(plan.to)},
-                      {"cost_us", plan.cost_us},
-                      {"bytes", plan.bytes},
-                      {"total_bytes", plan.total_bytes},
-                      {"peak_bytes", plan.peak_bytes},
-                      {"topology", plan.topology},
-                      {"layouts_searched", plan.layouts_searched},
-                      {"steps_priced", plan.steps_priced},
-                      {"steps", steps},
-                      {"alternatives", alternatives}};
+  Json document{{"version", kVersion},
+                {"text", plan.text()},
+                {"from", json_of(plan.from)},
+                {"to", json_of(plan.to)},
+                {"cost_us", plan.cost_us},
+                {"bytes", plan.bytes},
+                {"total_bytes", plan.total_bytes},
+                {"peak_bytes", plan.peak_bytes},
+                {"topology", plan.topology},
+                {"layouts_searched", plan.layouts_searched},
+                {"steps_priced", plan.steps_priced},
+                {"steps", steps},
+                {"alternatives", alternatives}};
+  if (plan.in_two_levels) document["crossing_bytes"] = plan.crossing_bytes;
   return document.dump(1);
 }
 
@@ -140,6 +144,8 @@ Plan plan_from_json(const std::string& text) {
             .topology = root.at("topology").text(),
             .layouts_searched = root.at("layouts_searched").integer(),
             .steps_priced = root.at("steps_priced").integer()};
+  plan.in_two_levels = root.has("crossing_bytes");
+  if (plan.in_two_levels) plan.crossing_bytes = root.at("crossing_bytes").integer();
   for (const JsonField& step : root.at("steps").items()) plan.steps.push_back(step_from(step));
   for (const JsonField& lost : root.at("alternatives").items())
     plan.alternatives.push_back(alternative_from(lost));

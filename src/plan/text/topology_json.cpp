@@ -28,11 +28,12 @@ double figure_from(const JsonField& field) {
 }
 
 void read_hosts(const JsonField& hosts, Topology& topology) {
-  hosts.allow_only({"ranks_per_host", "of_rank"});
+  hosts.allow_only({"ranks_per_host", "of_rank", "two_levels"});
   if (hosts.has("ranks_per_host")) {
     topology.ranks_per_host = hosts.at("ranks_per_host").integer();
     if (topology.ranks_per_host < 1) hosts.at("ranks_per_host").refuse("must be at least 1");
   }
+  if (hosts.has("two_levels")) topology.two_levels = hosts.at("two_levels").truth();
   if (hosts.has("of_rank")) {
     for (const JsonField& host : hosts.at("of_rank").items()) {
       if (host.integer() < 0) host.refuse("is negative; hosts are numbered from 0");
@@ -71,6 +72,9 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   if (has_several_hosts && !root.has("between_hosts")) {
     root.at("hosts").refuse("gives hosts, but there is no between_hosts with the figures of the network");
   }
+  if (topology.two_levels && !topology.dims.empty())
+    root.at("dims").refuse(
+        "has links inside a host, but two levels move by the memory of a host, within_host");
   return topology;
 }
 
@@ -99,6 +103,7 @@ std::string to_json(const Topology& topology) {
   for (const auto& [name, link] : topology.dims) document["dims"][name] = json_of(link);
   if (topology.ranks_per_host > 0) document["hosts"]["ranks_per_host"] = topology.ranks_per_host;
   if (!topology.host_of_rank.empty()) document["hosts"]["of_rank"] = topology.host_of_rank;
+  if (topology.two_levels) document["hosts"]["two_levels"] = true;
   if (topology.copy_gib_per_s > 0) document["copy_gib_per_s"] = topology.copy_gib_per_s;
   if (topology.reduce_gib_per_s > 0) document["reduce_gib_per_s"] = topology.reduce_gib_per_s;
   return document.dump(2);

@@ -211,6 +211,21 @@ TEST(TopologyFile, WithHostsThatAreNoneIsRefusedByField) {
       refused(file_with("{\"tp\": {\"latency_us\": 0.25, \"gib_per_s\": 80}}", "[]"), "dims", "object"));
 }
 
+TEST(TopologyFile, SaysWhetherThereAreTwoLevels) {
+  const std::string links =
+      R"({"version": 1, "base_us": 1, "within_host": {"latency_us": 1, "gib_per_s": 1},)"
+      R"( "between_hosts": {"latency_us": 1, "gib_per_s": 1})";
+  const std::string hosts = links + R"(, "hosts": {"ranks_per_host": 4, "two_levels": )";
+  const Topology topology = topology_from_json(hosts + "true}}");
+  EXPECT_TRUE(topology.two_levels);
+  EXPECT_EQ(topology_from_json(to_json(topology)), topology);
+  EXPECT_FALSE(topology_from_json(hosts + "false}}").two_levels);
+  EXPECT_FALSE(topology_from_json(hosts + "false}}") == topology);
+  EXPECT_TRUE(refused(hosts + "1}}", "hosts.two_levels", "true or false"));
+  EXPECT_TRUE(
+      refused(hosts + R"(true}, "dims": {"tp": {"latency_us": 1, "gib_per_s": 1}}})", "dims", "memory"));
+}
+
 TEST(TopologyFile, ThatIsDeeplyNestedIsRefusedWithoutRecursingIntoIt) {
   const std::string open(200'000, '[');
   EXPECT_TRUE(refused(open, "nested"));

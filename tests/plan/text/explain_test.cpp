@@ -32,5 +32,24 @@ TEST(Explain, LinesFitTheColumnsAndTheFiguresStay) {
   }
 }
 
+TEST(Explain, InTwoLevelsSaysWhatCrossesBetweenHosts) {
+  const Layout rows({1 << 20}, DType::f32, Mesh({8}), {shard(0)});
+  const auto best =
+      plan(rows, rows.with({replicate()}), {.topology = Topology{.ranks_per_host = 4, .two_levels = true}});
+  for (const int64_t columns : {80, 100}) {
+    const std::string text = explain(*best, columns);
+    EXPECT_NE(text.find("in two levels: through memory inside a host; 4.0 MiB in all cross between hosts"),
+              std::string::npos)
+        << text;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(characters_in(line), columns);
+  }
+  const Plan again = plan_from_json(to_json(*best));
+  EXPECT_TRUE(again.in_two_levels);
+  EXPECT_EQ(again.crossing_bytes, 4 << 20);
+  EXPECT_EQ(again.steps.front().crossing_bytes, 4 << 20);
+  EXPECT_EQ(explain(again), explain(*best));
+}
+
 }  // namespace
 }  // namespace shardway::testing
