@@ -1,10 +1,12 @@
 // Collectives between processes of one host on plain memory, for programs without torch.
 #pragma once
 
+#include <chrono>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -42,6 +44,12 @@ class HostGroup {
   // Returns a group of the ranks that gave the same color, ordered by key and, if keys are equal, by their
   // rank here. Collective. Throws std::invalid_argument, on every rank, if a color is negative.
   HostGroup split(int64_t color, int64_t key = 0) const;
+
+  // Returns a group of the ranks that call this, in their order; this group is over on every rank. For ranks
+  // of which some have died, or do not come: such ranks are left out when the others have waited for the
+  // timeout (without one: the group's own, at most 10 s). Ranks may die meanwhile. A rank that comes too late
+  // gets a std::runtime_error that names those who went on.
+  HostGroup shrink(std::optional<std::chrono::milliseconds> timeout = std::nullopt) const;
 
   int64_t rank() const;
   int64_t size() const;

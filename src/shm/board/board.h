@@ -23,7 +23,7 @@ static_assert(kNoteBytes <= kInlineBytes);  // holds_payload has one limit for b
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 // Why a rank will not take part again, and whose fault that is.
-enum class End : uint8_t { none, left, died, timed_out, failed, aborted, unanswered, interrupted };
+enum class End : uint8_t { none, left, died, timed_out, failed, aborted, unanswered, interrupted, shrunk };
 struct Ended {
   End how = End::none;
   int64_t rank = 0;

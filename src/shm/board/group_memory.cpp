@@ -14,9 +14,14 @@ namespace {
 constexpr int64_t kGone = 64;  // where the words begin, behind the MemoryHead
 static_assert(sizeof(MemoryHead) <= kGone);
 
+int64_t whole_pages(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+int64_t gone_bytes(const BoardPlan& plan) {
+  return whole_pages(kGone + plan.ranks() * int64_t{sizeof(std::atomic<uint32_t>)});
+}
+
 int64_t head_bytes(const BoardPlan& plan) {
-  const int64_t bytes = kGone + plan.ranks() * int64_t{sizeof(std::atomic<uint32_t>)};
-  return (bytes + 4095) / 4096 * 4096;
+  return gone_bytes(plan) + whole_pages(Roll::bytes(plan.ranks()));
 }
 
 int64_t bytes_for(const BoardPlan& plan) { return head_bytes(plan) + plan.ranks() * plan.section_bytes(); }
@@ -70,6 +75,10 @@ std::shared_ptr<GroupMemory> GroupMemory::open(const File& file, const Nonce& ex
 
 std::byte* GroupMemory::section(const BoardPlan& plan, int64_t rank) const {
   return mapping_.data() + head_bytes(plan) + rank * plan.section_bytes();
+}
+
+Roll GroupMemory::roll(const BoardPlan& plan) const {
+  return {mapping_.data() + gone_bytes(plan), plan.ranks()};
 }
 
 std::atomic<uint32_t>& GroupMemory::gone(int64_t rank) const {

@@ -7,13 +7,15 @@
 #include <memory>
 
 #include "shm/board/board.h"
+#include "shm/board/roll.h"
 #include "shm/memory/memory_file.h"
 
 namespace shardway::shm {
 
 // Payloads and rings, a section per rank, in a file of the group's own. Members of the group can write the
 // sections, and nothing else that belongs to a peer. At the front, a word per rank says whether that rank is
-// gone. Rank 0 makes the memory; it is freed when the last rank lets go of it.
+// gone, and behind the words lies the roll. Rank 0 makes the memory; it is freed when the last rank lets go
+// of it.
 class GroupMemory {
  public:
   // Makes rank 0's view, and the file to hand to the others. Throws std::system_error, and ArenaFull if the
@@ -33,6 +35,7 @@ class GroupMemory {
 
   const Nonce& nonce() const { return mapping_.head().nonce; }
   std::byte* section(const BoardPlan& plan, int64_t rank) const;
+  Roll roll(const BoardPlan& plan) const;
 
   // A rank that is gone does not look at peers' boards any more. A board may be freed when all ranks are
   // gone.

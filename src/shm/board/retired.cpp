@@ -1,7 +1,5 @@
 #include "shm/board/retired.h"
 
-#include <poll.h>
-
 #include <list>
 #include <mutex>
 
@@ -19,8 +17,7 @@ struct Retired {
     const Waiting& waiting = *remains.waiting;
     for (int64_t peer = 0; peer < waiting.size(); ++peer) {
       if (peer == waiting.rank() || remains.memory->is_gone(peer)) continue;
-      pollfd process{.fd = waiting.peer(peer).process().get(), .events = POLLIN, .revents = 0};
-      if (poll(&process, 1, 0) <= 0) return false;
+      if (!has_ended(waiting.peer(peer).process())) return false;
     }
     return true;
   }

@@ -59,6 +59,8 @@ inline constexpr int64_t kRotationBytes = 1 << 20;
 inline constexpr int64_t slots_of(int64_t ranks) {
   return std::max<int64_t>(4, kRotationBytes / std::max<int64_t>(1, ranks - 1) / slot_bytes(ranks));
 }
+// There is room for the largest payloads that may be read still, for the next one, and for what is lost where
+// the rest is too short for it (shm/model/payloads.pml).
 inline constexpr int64_t payload_bytes(int64_t ranks) {
   return ranks <= 2 ? 5 * kInlineBytes
                     : std::max(6 * kInlineBytes, kRotationBytes / (ranks - 1) / 4096 * 4096);

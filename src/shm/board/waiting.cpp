@@ -1,6 +1,5 @@
 #include "shm/board/waiting.h"
 
-#include <poll.h>
 #include <sched.h>
 
 #include "shm/board/futex.h"
@@ -24,6 +23,8 @@ std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
       return "a message that it waited for did not come in time";
     case End::interrupted:
       return "it was interrupted";
+    case End::shrunk:
+      return "it goes on in a smaller group: call shrink on every rank";
     default:
       return "its call failed";
   }
@@ -88,9 +89,9 @@ std::optional<Ended> Waiting::find_end(const WaitedFor& waited_for) const {
 std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const {
   std::optional<Ended> found;
   for (const int64_t needed : waited_for.peers) {
-    pollfd process{.fd = peer(needed).process().get(), .events = POLLIN, .revents = 0};
     // Other ranks that have left may have done their part before; those that are waited for have not.
-    const Ended gone = poll(&process, 1, 0) > 0 ? Ended{.how = End::died, .rank = needed} : ended(needed);
+    const Ended gone =
+        has_ended(peer(needed).process()) ? Ended{.how = End::died, .rank = needed} : ended(needed);
     if (gone.how == End::died || gone.how == End::left) {
       found = gone;
       if (!waited_for.any_will_do) return found;
@@ -102,7 +103,11 @@ std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const 
 }
 
 int64_t Waiting::held_up_by(int64_t peer) const {
-  for (int64_t step = 0; step < size() && !is_stopped(this->peer(peer).process()); ++step) {
+  const auto is_stopped = [this](int64_t rank) {
+    const File& process = this->peer(rank).process();
+    return process && state_of(pid_of(process)) == ProcessState::stopped;
+  };
+  for (int64_t step = 0; step < size() && !is_stopped(peer); ++step) {
     const int64_t next = board(peer).head().awaited.load(std::memory_order_relaxed);
     if (next < 0 || next >= size() || next == rank_) break;
     peer = next;
@@ -130,6 +135,8 @@ PeerLost Waiting::told(const Ended& about) const {
       return PeerLost::said(rank_, "this rank left the group");
     case End::interrupted:
       return PeerLost::said(rank_, "a call of this rank ended the group: it was interrupted");
+    case End::shrunk:
+      return PeerLost::said(rank_, "this rank has shrunk the group: use the smaller one");
     default:
       return PeerLost::said(rank_, "a call of this rank failed, and ended the group");
   }

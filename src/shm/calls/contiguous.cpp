@@ -51,6 +51,13 @@ Path path_of(const GroupState& state, const ContiguousCall& call) {
   return direct_path(state, call.input, call.input_bytes, call.input_bytes).value_or(Path::staged);
 }
 
+void await_readers(Waiting& waiting, uint64_t number, const Few<ContiguousCall::Send>& sends) {
+  for (size_t peer = 0; peer < sends.size(); ++peer) {
+    const auto rank = static_cast<int64_t>(peer);
+    if (rank != waiting.rank() && sends[peer].bytes > 0) await_reader(waiting, rank, number);
+  }
+}
+
 ContiguousExecution::ContiguousExecution(GroupState& state, uint64_t number, const ContiguousCall& call,
                                          Path path)
     : state_(state), waiting_(*state.waiting), number_(number), asked_(call), path_(path) {}
@@ -157,11 +164,7 @@ void ContiguousExecution::reduce() const {
 void ContiguousExecution::leave() {
   hand_back_payload(state_, number_);
   if (!owners_.empty()) say_read(waiting_, number_);
-  if (path_ != Path::arena) return;
-  for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
-    if (peer != waiting_.rank() && asked_.sends[static_cast<size_t>(peer)].bytes > 0)
-      await_reader(waiting_, peer, number_);
-  }
+  if (path_ == Path::arena) await_readers(waiting_, number_, asked_.sends);
 }
 
 }  // namespace shardway::shm

@@ -42,6 +42,8 @@ Part part_of(const ContiguousCall& call, int64_t rank, Input& own);
 // How peers read this rank's input.
 Path path_of(const GroupState& state, const ContiguousCall& call);
 
+void await_readers(Waiting& waiting, uint64_t number, const Few<ContiguousCall::Send>& sends);
+
 // One collective of a rank. `path` is that of the call: finish is for inputs that need no ring, which peers
 // read beside the header or in the arena, or not at all.
 class ContiguousExecution {

@@ -398,10 +398,7 @@ void Execution::finish() {
   hand_back_payload(state_, number_);
   if (!owners_.empty()) say_read(waiting_, number_);
   for (size_t part = 0; part < parts_.size(); ++part) {
-    if (paths_[part] != Path::arena) continue;
-    for (const Push& push : parts_[part]->pushes) {
-      if (push.peer != waiting_.rank() && volume(push.extent) > 0) await_reader(waiting_, push.peer, number_);
-    }
+    if (paths_[part] == Path::arena) await_readers(waiting_, number_, parts_[part]->pushes);
   }
 }
 

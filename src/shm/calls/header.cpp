@@ -257,4 +257,10 @@ void await_reader(Waiting& waiting, int64_t peer, uint64_t number) {
   waiting.until(peer, [&] { return finished.load(std::memory_order_acquire) >= number; });
 }
 
+void await_readers(Waiting& waiting, uint64_t number, const Few<Push>& pushes) {
+  for (const Push& push : pushes) {
+    if (push.peer != waiting.rank() && volume(push.extent) > 0) await_reader(waiting, push.peer, number);
+  }
+}
+
 }  // namespace shardway::shm

@@ -56,6 +56,7 @@ void hand_back_payload(const GroupState& state, uint64_t number);
 // has said so.
 void say_read(Waiting& waiting, uint64_t number);
 void await_reader(Waiting& waiting, int64_t peer, uint64_t number);
+void await_readers(Waiting& waiting, uint64_t number, const Few<Push>& pushes);  // of those to other ranks
 
 // How peers read what a rank has combined in the first leg of a call (legs.h), and where it begins: an offset
 // in the arena or among the payloads; otherwise unused.

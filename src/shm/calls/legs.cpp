@@ -105,19 +105,6 @@ void collect(GroupState& state, uint64_t number, const ContiguousCall& second, P
   state.waiting->check_owners(shares->owners);
 }
 
-void await_readers(Waiting& waiting, uint64_t number, const Few<Push>& pushes) {
-  for (const Push& push : pushes) {
-    if (push.peer != waiting.rank() && volume(push.extent) > 0) await_reader(waiting, push.peer, number);
-  }
-}
-
-void await_readers(Waiting& waiting, uint64_t number, const Few<ContiguousCall::Send>& sends) {
-  for (size_t peer = 0; peer < sends.size(); ++peer) {
-    const auto rank = static_cast<int64_t>(peer);
-    if (rank != waiting.rank() && sends[peer].bytes > 0) await_reader(waiting, rank, number);
-  }
-}
-
 }  // namespace
 
 void run_legs(GroupState& state, uint64_t number, const PartList& first, Path path, const Part& second) {

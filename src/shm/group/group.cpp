@@ -28,14 +28,9 @@ std::span<const std::byte> note_of(const Talk* talk) {
 
 // What the record says of a call: the bytes that the rank gives, or, if it gives none, those that it takes.
 int64_t bytes_of_call(const Part& part) {
-  int64_t elements = part.input.data == nullptr ? 0 : 1;
-  for (const int64_t length : part.input.shape) elements *= length;
+  int64_t elements = part.input.data == nullptr ? 0 : volume(part.input.shape);
   if (elements > 0) return elements * part.element_bytes;
-  for (const Pull& pull : part.pulls) {
-    int64_t volume = 1;
-    for (const int64_t length : pull.extent) volume *= length;
-    elements += volume;
-  }
+  for (const Pull& pull : part.pulls) elements += volume(pull.extent);
   return elements * part.element_bytes;
 }
 

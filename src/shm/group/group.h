@@ -21,6 +21,8 @@ namespace shardway::shm {
 
 using shardway::Exchange;
 
+inline constexpr std::chrono::milliseconds kShrinkTimeout = std::chrono::seconds(10);
+
 struct AllReduce;
 
 struct GroupOptions {
@@ -39,6 +41,14 @@ class SharedGroup;
 struct JoinedGroup {
   std::shared_ptr<SharedGroup> group = nullptr;
   std::string why_not = {};
+  std::vector<int64_t> elsewhere = {};  // without a group: the ranks on other hosts
+  bool spans_hosts = false;             // without a group, the same on every rank: two ranks are on two hosts
+};
+
+// A part of a group: this rank's, and the ranks of the whole that are in it.
+struct Subgroup {
+  std::shared_ptr<SharedGroup> group = nullptr;
+  std::vector<int64_t> members = {};
 };
 
 // What the ranks tell one another in a call before anything moves. Notes may differ in length, up to
@@ -77,6 +87,16 @@ class SharedGroup {
   void abort() { state_.waiting->end({.how = End::aborted, .rank = rank()}); }
   void interrupt() { state_.waiting->end({.how = End::interrupted, .rank = rank()}); }
   bool is_lost() const { return state_.waiting->is_lost(); }
+
+  // The same, for a rank that is about to shrink the group. Throws WrongProcess in a child of fork.
+  void revoke();
+
+  // Makes a group of the ranks that call this, in their order, and revokes the old one. Ranks that have died
+  // or left are left out, and so are those that do not come within the timeout of another rank. It need not
+  // be the same on all ranks; without one it is the group's timeout, at most kShrinkTimeout. Needs nothing
+  // but the memory of the old group. Throws PeerLost if this rank was left out, and if the ranks cannot make
+  // a group; std::invalid_argument if the group was shrunk before.
+  Subgroup shrink(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   std::chrono::milliseconds timeout() const { return state_.waiting->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) { state_.waiting->set_timeout(timeout); }

@@ -129,6 +129,10 @@ HostGroup HostGroup::split(int64_t color, int64_t key) const {
   return HostGroup(std::make_shared<State>(State{.group = shm::split(whole, color, key).group}));
 }
 
+HostGroup HostGroup::shrink(std::optional<std::chrono::milliseconds> timeout) const {
+  return HostGroup(std::make_shared<State>(State{.group = state_->group->shrink(timeout).group}));
+}
+
 int64_t HostGroup::rank() const { return state_->group->rank(); }
 int64_t HostGroup::size() const { return state_->group->size(); }
 

@@ -32,6 +32,11 @@ std::vector<Word> exchanged(const GroupOptions& options, const Word& mine) {
 class Joiner {
  public:
   explicit Joiner(const GroupOptions& options) : options_(options), plan_(options.size) {}
+  Joiner(const Joiner&) = delete;
+  Joiner& operator=(const Joiner&) = delete;
+  ~Joiner() {
+    if (board_ != nullptr) break_off();
+  }
 
   Hello hello() {
     Hello hello{.host = host_mark(), .pid = getpid(), .cores = allowed_cores(), .quota = core_quota()};
@@ -111,11 +116,14 @@ class Joiner {
       quotas.push_back(hellos[rank].quota);
     }
     const WaitOptions wait{.spins = every_rank_has_a_core(cores, quotas), .timeout = options_.timeout};
+    board_ = nullptr;  // the group's from now on
     return std::make_unique<Waiting>(options_.rank, std::move(boards), std::move(peers_), wait);
   }
 
+  // Nobody joins, and everybody knows it.
   void give_up() {
-    if (board_ != nullptr) arena_->free(board_);
+    if (memory_) memory_->say_gone(options_.rank);
+    if (board_ != nullptr) arena_->free(std::exchange(board_, nullptr));
   }
 
   const std::shared_ptr<Arena>& arena() const { return arena_; }
@@ -156,6 +164,17 @@ class Joiner {
     memory_ = GroupMemory::open(handed.memory, theirs.memory, plan_);
   }
 
+  // The exchange failed here. Peers for which it did not may have joined: they learn from the board that this
+  // rank left, and it is freed when none of them looks at it any more. The boards of the peers are unknown
+  // and not needed for that.
+  void break_off() {
+    const Board own(board_, memory_->section(plan_, options_.rank), plan_);
+    const std::vector<Board> boards(static_cast<size_t>(options_.size), own);
+    auto waiting = std::make_unique<Waiting>(options_.rank, boards, peers_, WaitOptions{});
+    waiting->end({.how = End::left, .rank = options_.rank});
+    retire({.arena = arena_, .memory = memory_, .waiting = std::move(waiting), .messages = {}});
+  }
+
   std::byte* fresh_board() {
     std::byte* data = arena_->allocate(plan_.bytes());
     new (data) BoardHead{};
@@ -173,8 +192,27 @@ class Joiner {
   File process_;
   std::optional<Doorway> doorway_;  // hands the files out
   std::vector<std::shared_ptr<Peer>> peers_;
-  std::byte* board_ = nullptr;
+  std::byte* board_ = nullptr;  // freed unless the group gets it
 };
+
+std::vector<int64_t> ranks_elsewhere(const std::vector<Hello>& hellos, int64_t own) {
+  std::vector<int64_t> ranks;
+  for (size_t rank = 0; rank < hellos.size(); ++rank) {
+    if (are_apart(hellos[rank].host, hellos[static_cast<size_t>(own)].host))
+      ranks.push_back(static_cast<int64_t>(rank));
+  }
+  return ranks;
+}
+
+JoinedGroup no_group(const std::string& why_not, const std::vector<Hello>& hellos, int64_t own) {
+  const auto has_others = [&](const Hello& hello) {
+    return std::any_of(hellos.begin(), hellos.end(),
+                       [&](const Hello& other) { return are_apart(hello.host, other.host); });
+  };
+  return {.why_not = why_not,
+          .elsewhere = ranks_elsewhere(hellos, own),
+          .spans_hosts = std::any_of(hellos.begin(), hellos.end(), has_others)};
+}
 
 }  // namespace
 
@@ -185,12 +223,12 @@ JoinedGroup SharedGroup::join(const GroupOptions& options) {
   if (auto why_not = mistake ? mistake : refusal_of(hellos)) {
     exchanged(options, Verdict{});
     if (mistake) throw std::invalid_argument(*mistake);
-    return {.why_not = *why_not};
+    return no_group(*why_not, hellos, options.rank);
   }
   const std::vector<Verdict> verdicts = exchanged(options, joiner.meet(hellos));
   if (auto why_not = refusal_of(verdicts)) {
     joiner.give_up();
-    return {.why_not = *why_not};
+    return no_group(*why_not, hellos, options.rank);
   }
   if (!joiner.holds(verdicts)) throw std::logic_error("a peer's board lies outside its memory");
   auto waiting = joiner.waiting(hellos, verdicts);

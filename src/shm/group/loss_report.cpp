@@ -1,31 +1,17 @@
 #include "shm/group/loss_report.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <set>
-#include <string_view>
 #include <vector>
 
-#include "record/diagnosis.h"
-#include "record/recorder.h"
+#include "record/loss.h"
 #include "shm/memory/process.h"
 
 namespace shardway::shm {
 namespace {
-
-bool is_quiet() {
-  const char* quiet = std::getenv("SHARDWAY_QUIET");  // NOLINT(concurrency-mt-unsafe): read, never set here
-  return quiet != nullptr && *quiet != '\0' && std::string_view(quiet) != "0";
-}
-
-bool has_ended(const File& process) {
-  pollfd handle{.fd = process.get(), .events = POLLIN, .revents = 0};
-  return poll(&handle, 1, 0) > 0;
-}
 
 record::Member member_of(const Waiting& waiting, int64_t rank) {
   record::Member member;
@@ -46,7 +32,7 @@ record::Member member_of(const Waiting& waiting, int64_t rank) {
   return member;
 }
 
-std::string report_of(const Waiting& waiting, uint64_t group, const std::string& why) {
+record::GroupView view_of(const Waiting& waiting, uint64_t group) {
   std::vector<record::Member> members;
   std::vector<record::ProcessRecord> records;
   std::set<int64_t> read;  // ranks may be threads of one process
@@ -56,16 +42,7 @@ std::string report_of(const Waiting& waiting, uint64_t group, const std::string&
     if (pid == 0 || !read.insert(pid).second) continue;
     if (auto record = record::record_of(pid)) records.push_back(std::move(*record));
   }
-  const record::GroupView view = record::view_of_group(group, waiting.size(), records, members);
-  std::string text = why + " (seen by rank " + std::to_string(waiting.rank()) + ")\n" +
-                     record::text_of(view, record::now_ns());
-  std::string lines;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines += "shardway: " + text.substr(begin, end - begin) + "\n";
-    begin = end + 1;
-  }
-  return lines;
+  return record::view_of_group(group, waiting.size(), records, members);
 }
 
 }  // namespace
@@ -76,11 +53,8 @@ bool is_loss(const Waiting& waiting) {
 }
 
 void report_loss(const Waiting& waiting, uint64_t group, const std::string& why) {
-  if (is_quiet()) return;
   try {
-    const std::string lines = report_of(waiting, group, why);
-    // One write, so that blocks of several ranks do not mix.
-    (void)!write(STDERR_FILENO, lines.data(), lines.size());
+    record::report_loss(why, waiting.rank(), view_of(waiting, group));
   } catch (const std::exception&) {  // the loss itself is what the caller has to hear
   }
 }

@@ -11,8 +11,7 @@ namespace shardway::shm {
 // Whether the group ended because a process died or a timeout passed. Only then there is something to report.
 bool is_loss(const Waiting& waiting);
 
-// Prints one block to standard error: `why`, and what every rank of the group is doing, as this rank sees it.
-// Every line begins with "shardway:". Prints nothing where SHARDWAY_QUIET is set to anything but 0.
+// Reports `why`, and what every rank of the group is doing, as this rank sees it (record/loss.h).
 void report_loss(const Waiting& waiting, uint64_t group, const std::string& why);
 
 }  // namespace shardway::shm

@@ -38,6 +38,13 @@ std::vector<T> exchanged(const Whole& whole, const T& mine) {
   return words_of<T>(whole.exchange(std::as_bytes(std::span(&mine, 1))), whole.size);
 }
 
+std::vector<std::byte> exchanged_bytes(const Whole& whole, std::span<const std::byte> mine) {
+  std::vector<std::byte> all = whole.exchange(mine);
+  if (all.size() != mine.size() * static_cast<size_t>(whole.size))
+    throw std::logic_error("the exchange gave " + std::to_string(all.size()) + " bytes");
+  return all;
+}
+
 std::vector<int64_t> members_of(const std::vector<Choice>& choices, int64_t color) {
   std::vector<int64_t> members;
   for (size_t rank = 0; rank < choices.size(); ++rank) {
@@ -51,7 +58,8 @@ std::vector<int64_t> members_of(const std::vector<Choice>& choices, int64_t colo
 
 // The blocks of the members among those of all ranks.
 std::vector<std::byte> blocks_of(const std::vector<int64_t>& members, const std::vector<std::byte>& all,
-                                 size_t bytes) {
+                                 int64_t ranks) {
+  const size_t bytes = all.size() / static_cast<size_t>(ranks);
   std::vector<std::byte> blocks;
   for (const int64_t member : members) {
     const auto begin = all.begin() + member * static_cast<int64_t>(bytes);
@@ -77,24 +85,28 @@ JoinedGroup join_world(const shardway::JoinOptions& options) {
                             .timeout = options.timeout});
 }
 
-SplitGroup split(const Whole& whole, int64_t color, int64_t key) {
+JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members) {
+  const auto own = std::find(members.begin(), members.end(), whole.rank);
+  const auto exchange = [&](std::span<const std::byte> mine) {
+    return blocks_of(members, exchanged_bytes(whole, mine), whole.size);
+  };
+  return SharedGroup::join({.rank = own - members.begin(),
+                            .size = static_cast<int64_t>(members.size()),
+                            .exchange = exchange,
+                            .timeout = whole.timeout});
+}
+
+Subgroup split(const Whole& whole, int64_t color, int64_t key) {
   const std::vector<Choice> choices = exchanged(whole, Choice{.color = color, .key = key});
   for (size_t rank = 0; rank < choices.size(); ++rank) {
     if (choices[rank].color < 0)
       refuse("split: color=" + std::to_string(choices[rank].color) + " is negative (rank " +
              std::to_string(rank) + ")");
   }
-  SplitGroup result{.members = members_of(choices, color)};
-  const auto own = std::find(result.members.begin(), result.members.end(), whole.rank);
-  const auto exchange = [&](std::span<const std::byte> mine) {
-    return blocks_of(result.members, whole.exchange(mine), mine.size());
-  };
+  Subgroup result{.members = members_of(choices, color)};
   JoinedGroup joined;
   try {
-    joined = SharedGroup::join({.rank = own - result.members.begin(),
-                                .size = static_cast<int64_t>(result.members.size()),
-                                .exchange = exchange,
-                                .timeout = whole.timeout});
+    joined = join_part(whole, result.members);
   } catch (const std::invalid_argument& mistake) {  // of one color: the others are to hear of it
     joined.why_not = mistake.what();
   }

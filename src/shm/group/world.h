@@ -22,14 +22,12 @@ struct Whole {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
-// This rank's part, and the ranks of the whole that are in it.
-struct SplitGroup {
-  std::shared_ptr<SharedGroup> group = nullptr;
-  std::vector<int64_t> members = {};
-};
+// Joins some ranks of the whole, this one among them. Collective over the whole, in which every rank names
+// the part that it is in. Exchanges twice; throws as SharedGroup::join does.
+JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members);
 
 // Makes a group of the ranks of each color, ordered by key and then by rank. Collective over the whole.
 // Throws std::invalid_argument, on every rank, if a color is negative or ranks of one color share no memory.
-SplitGroup split(const Whole& whole, int64_t color, int64_t key);
+Subgroup split(const Whole& whole, int64_t color, int64_t key);
 
 }  // namespace shardway::shm

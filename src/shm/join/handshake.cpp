@@ -41,6 +41,11 @@ std::optional<std::string> refusal_of(const std::vector<Hello>& hellos) {
     if (hellos[rank].is_willing == 0)
       return text_of(hellos[rank].why_not) + " (rank " + std::to_string(rank) + ")";
   }
+  for (size_t rank = 0; rank < hellos.size(); ++rank) {
+    if (are_apart(hellos[rank].host, hellos[0].host))
+      return name_of(rank, hellos[rank]) + " runs " + place_of(hellos[rank].host, hellos[0].host) +
+             " than rank 0";
+  }
   return std::nullopt;
 }
 

@@ -20,7 +20,7 @@
 
 namespace shardway::shm {
 
-inline constexpr uint64_t kHandshakeVersion = 4;
+inline constexpr uint64_t kHandshakeVersion = 5;
 inline constexpr size_t kReasonBytes = 320;
 using Reason = std::array<char, kReasonBytes>;
 

@@ -101,9 +101,14 @@ Doorway::Doorway(std::vector<int> files)
       name_(random_nonce()[0]),
       secret_(random_nonce()),
       listener_(listen_at(socket_name(name_))),
-      stop_(eventfd(0, EFD_CLOEXEC)) {
-  if (!stop_) raise_error("eventfd");
-  thread_ = std::thread([this] { serve(); });
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      spare_(eventfd(0, EFD_CLOEXEC)) {
+  if (!stop_ || !spare_) raise_error("eventfd");
+  try {
+    thread_ = std::thread([this] { serve(); });
+  } catch (const std::system_error& error) {
+    throw std::runtime_error(std::string("no thread could be started to meet the others: ") + error.what());
+  }
 }
 
 Doorway::~Doorway() {
@@ -128,17 +133,25 @@ void Doorway::serve() {
     }
     if (ready[0].revents != 0) return;
     std::erase_if(visitors_, [this](Visitor& visitor) { return is_done_with(visitor); });
+    if (!spare_) spare_ = File(eventfd(0, EFD_CLOEXEC));
     can_receive = ready[1].revents == 0 || receive();
   }
 }
 
 // Returns false if this process has no room for another file just now.
 bool Doorway::receive() {
-  File connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  File connection = accepted();
   if (!connection) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
   if (visitors_.size() >= kMostVisitors) visitors_.erase(visitors_.begin());
   visitors_.push_back({.connection = std::move(connection), .until = Clock::now() + kPatience});
   return true;
+}
+
+File Doorway::accepted() {
+  File connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (connection || errno != EMFILE || !spare_) return connection;
+  spare_ = File();
+  return File(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
 }
 
 bool Doorway::is_done_with(Visitor& visitor) {

@@ -22,7 +22,8 @@ struct Handed {
 
 // As long as it exists, hands this rank's files to every process of the same user that knows the secret.
 // Anybody can see the socket, but only the ranks know the secret: they tell it one another through the
-// exchange of their group. A visitor that says nothing keeps nobody waiting.
+// exchange of their group. A visitor that says nothing keeps nobody waiting. It lets visitors in when its
+// process has no descriptor left, too: it keeps a spare one.
 class Doorway {
  public:
   // The caller keeps the files, and closes them.
@@ -46,6 +47,7 @@ class Doorway {
 
   void serve();
   bool receive();
+  File accepted();
   bool is_done_with(Visitor& visitor);
 
   std::vector<int> files_;
@@ -53,6 +55,7 @@ class Doorway {
   Nonce secret_;
   File listener_;
   File stop_;
+  File spare_;  // closed while a visitor needs its number
   std::vector<Visitor> visitors_;
   std::thread thread_;
 };

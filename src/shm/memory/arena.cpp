@@ -29,7 +29,7 @@ int64_t rounded(int64_t bytes) {
   return bytes < 2048 ? (std::max(bytes, int64_t{1}) + 63) / 64 * 64 : whole_pages(bytes);
 }
 
-// ftruncate past the file size limit would raise a signal instead of returning an error.
+// What set_size takes.
 int64_t within_file_limit(int64_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return bytes;
@@ -164,7 +164,7 @@ void Arena::commit(int64_t end) {
   const int64_t available = available_memory_bytes();
   if (target - committed_ > available) throw ArenaFull(end - committed_, available);
   while (fallocate(file_.get(), 0, committed_, target - committed_) != 0) {
-    if (errno != EINTR) throw ArenaFull(end - committed_, available_memory_bytes());
+    if (errno != EINTR) throw ArenaFull(end - committed_, 0);  // whatever the machine has, it is not for us
   }
   committed_ = target;
 }

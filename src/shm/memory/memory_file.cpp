@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -70,7 +71,13 @@ File new_memory_file(const char* name) {
   return file;
 }
 
+// Past the file size limit, ftruncate would raise a signal that ends the process.
 void set_size(const File& file, int64_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes)) {
+    errno = EFBIG;
+    raise_error("the size of shared memory exceeds the limit on file sizes (ulimit -f)");
+  }
   if (ftruncate(file.get(), bytes) != 0) raise_error("ftruncate of shared memory");
 }
 

@@ -1,5 +1,6 @@
 #include "shm/memory/process.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -109,13 +111,31 @@ int64_t pid_of(const File& process) {
   return 0;
 }
 
-bool is_stopped(const File& process) {
-  if (!process) return false;
-  std::ifstream status("/proc/" + std::to_string(pid_of(process)) + "/status");
-  for (std::string word; status >> word;) {
-    if (word == "State:") return status >> word && (word == "T" || word == "t");
+bool has_ended(const File& process) {
+  pollfd handle{.fd = process.get(), .events = POLLIN, .revents = 0};
+  return poll(&handle, 1, 0) > 0;
+}
+
+// "PID (command) state …": the command may hold anything, so it ends at the last bracket.
+ProcessState state_of(int64_t pid) {
+  std::ostringstream text;
+  text << std::ifstream("/proc/" + std::to_string(pid) + "/stat").rdbuf();
+  const std::string line = text.str();
+  const size_t end = line.rfind(')');
+  const char letter = end == std::string::npos || end + 2 >= line.size() ? 'X' : line[end + 2];
+  switch (letter) {
+    case 'X':
+    case 'x':
+    case 'Z':
+      return ProcessState::ended;
+    case 'T':
+    case 't':
+      return ProcessState::stopped;
+    case 'R':
+      return ProcessState::running;
+    default:
+      return ProcessState::sleeping;
   }
-  return false;
 }
 
 HostMark host_mark() {
@@ -125,6 +145,11 @@ HostMark host_mark() {
   struct stat network {};
   if (stat("/proc/self/ns/net", &network) == 0) mark.network = network.st_ino;
   return mark;
+}
+
+bool are_apart(const HostMark& a, const HostMark& b) {
+  const bool are_known = a.boot[0] != '\0' && b.boot[0] != '\0' && a.network != 0 && b.network != 0;
+  return are_known && a != b;
 }
 
 const char* place_of(const HostMark& theirs, const HostMark& own) {

@@ -22,8 +22,13 @@ File handle_of_process();
 // of sight.
 int64_t pid_of(const File& process);
 
-// Whether the process with this handle was stopped by a signal. No if the system does not say.
-bool is_stopped(const File& process);
+// Whether the process with this handle has ended. Does not wait.
+bool has_ended(const File& process);
+
+// By the letters of /proc/PID/stat. A zombie counts as ended: it has given all but its number back. Unknown
+// is for who does not know which process it is.
+enum class ProcessState : uint8_t { running, sleeping, stopped, ended, unknown };
+ProcessState state_of(int64_t pid);
 
 // Tells which ranks can meet at a socket: those of one running system and of one network namespace in it.
 // Zero where the system does not say.
@@ -34,6 +39,10 @@ struct HostMark {
   bool operator==(const HostMark&) const = default;
 };
 HostMark host_mark();
+
+// Whether both marks are known and stand for different hosts. A process without a descriptor left cannot read
+// its own.
+bool are_apart(const HostMark& a, const HostMark& b);
 
 // "on this host", "on another host" or "in another network namespace of this host".
 const char* place_of(const HostMark& theirs, const HostMark& own);

@@ -19,6 +19,7 @@
 #include "rank_runner.h"
 #include "scenario.h"
 #include "shm/board/group_memory.h"
+#include "shm/board/retired.h"
 #include "shm/join/abstract_socket.h"
 #include "shm/join/handshake.h"
 #include "shm/join/rendezvous.h"
@@ -129,6 +130,35 @@ TEST(Membership, SilentStrangersKeepNoJoinWaiting) {
   EXPECT_EQ(endings, (Endings{"", ""}));
 }
 
+// As when a peer dies in the exchange, after some ranks have got all that they need of it.
+TEST(Membership, ARankWhoseJoinBreaksOffTellsTheOthersAndKeepsNothing) {
+  const Endings endings = run_unjoined(3, [](int64_t rank, const shm::Exchange& exchange) {
+    int exchanges = 0;
+    const shm::Exchange breaking = [&](std::span<const std::byte> mine) {
+      auto said = exchange(mine);
+      if (rank == 1 && ++exchanges == 2) throw std::runtime_error("the exchange broke");
+      return said;
+    };
+    const auto start = Clock::now();
+    std::string told;
+    try {
+      const auto joined =
+          shm::SharedGroup::join({.rank = rank, .size = 3, .exchange = breaking, .timeout = 20s});
+      run_scenario(*joined.group, gather({0}, 0, {20, 30, 40}));
+    } catch (const std::exception& error) {
+      told = error.what();
+    }
+    const std::string wanted = rank == 1 ? "the exchange broke" : "rank 1 could not be reached: it left";
+    require(told.find(wanted) != std::string::npos, told);
+    require(Clock::now() - start < SHARDWAY_SLOWNESS * 5s, "it was told late");
+    exchange(std::as_bytes(std::span(&rank, 1)));
+    shm::sweep_retired();
+    const int64_t kept = shm::Arena::stats_of_process().in_use_bytes;
+    require(kept == 0, std::to_string(kept) + " bytes are kept");
+  });
+  EXPECT_EQ(endings, (Endings{"", "", ""}));
+}
+
 TEST(Membership, TheWordOfTheGroupOpensTheDoor) {
   const auto arena = shm::Arena::create(1 << 26);
   const File process = shm::handle_of_process();
@@ -161,6 +191,35 @@ TEST(Membership, AProcessWithTooManyFilesSaysSoAndCanTryAgain) {
     if (said.find("too many are open") == std::string::npos) _exit(1);
     open_files.clear();
     _exit(shm::call_at(doorway.name(), doorway.secret(), 1s).arena ? 7 : 2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
+
+// Its process has no file left, and peers come one after the other.
+TEST(Membership, ADoorwayKeepsAFileForItsVisitors) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const auto arena = shm::Arena::create(1 << 26);
+    const File process = shm::handle_of_process();
+    const shm::Doorway doorway({arena->fd(), process.get()});
+    const pid_t caller = fork();
+    if (caller == 0) {
+      std::this_thread::sleep_for(50ms);
+      bool got_all = true;
+      for (int i = 0; i < 3; ++i)
+        got_all = got_all && shm::call_at(doorway.name(), doorway.secret(), 2s).arena;
+      _exit(got_all ? 7 : 1);
+    }
+    const rlimit few{.rlim_cur = 32, .rlim_max = 32};
+    setrlimit(RLIMIT_NOFILE, &few);
+    std::vector<File> open_files;
+    for (int fd = dup(1); fd >= 0; fd = dup(1)) open_files.emplace_back(fd);
+    int status = 0;
+    waitpid(caller, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
   }
   int status = 0;
   waitpid(child, &status, 0);
