@@ -16,8 +16,9 @@ namespace shardway::cli {
 inline constexpr int64_t kMostRanks = 1024;
 
 struct LaunchCall {
-  int64_t ranks = 1;  // up to kMostRanks
-  bool keeps_going = false;
+  int64_t ranks = 1;         // up to kMostRanks
+  bool keeps_going = false;  // however many ranks fail
+  int64_t may_lose = 0;      // so many may fail: the others go on, and the exit code is 0
   std::vector<std::string> command = {};
 };
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cinttypes>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -28,6 +29,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kGrace = 5s;  // between asking ranks to end and ending them
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+bool asks_to_end(uint32_t signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
@@ -74,6 +77,9 @@ class Supervisor {
     for (RankLines& lines : streams_) lines.show_rest();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw std::invalid_argument("standard output cannot be written");
+    if (failed_ > 0 && goes_on_)
+      std::fprintf(stderr, "shardway launch: %" PRId64 " of %" PRId64 " ranks ended with exit code 0\n",
+                   call_.ranks - failed_, call_.ranks);
     return code_;
   }
 
@@ -130,10 +136,11 @@ class Supervisor {
     }
   }
 
-  void pass_signals_on() const {
+  void pass_signals_on() {
     signalfd_siginfo news{};
     while (read(signals_.get(), &news, sizeof(news)) == sizeof(news)) {
       if (news.ssi_signo == SIGCHLD) continue;
+      is_asked_to_end_ = is_asked_to_end_ || asks_to_end(news.ssi_signo);
       tell_all(static_cast<int>(news.ssi_signo));
       if (leaving_since_) tell_leftovers(static_cast<int>(news.ssi_signo));
     }
@@ -173,9 +180,11 @@ class Supervisor {
   }
 
   void hear_of_failure(int64_t rank, int status) {
-    if (code_ == 0) code_ = code_of(status);
+    const bool is_borne = ++failed_ <= call_.may_lose && !is_asked_to_end_;
+    if (code_ == 0 && !is_borne) code_ = code_of(status);
     if (ending_since_) return;
-    const bool ends_others = !call_.keeps_going && is_any_alive();
+    goes_on_ = is_borne || (call_.keeps_going && !is_asked_to_end_);
+    const bool ends_others = !goes_on_ && is_any_alive();
     std::fprintf(stderr, "shardway launch: %s%s\n", sentence_of(rank, status).c_str(),
                  ends_others ? "; the others are ended" : "");
     if (!ends_others) return;
@@ -192,7 +201,10 @@ class Supervisor {
   std::vector<RankLines> streams_;                  // two per rank
   std::optional<Clock::time_point> ending_since_;   // the ranks were asked to end, after one had failed
   std::optional<Clock::time_point> leaving_since_;  // no rank is left
-  int code_ = 0;
+  bool is_asked_to_end_ = false;                    // by a signal that was passed on
+  bool goes_on_ = false;                            // with the ranks that are left, after the last failure
+  int64_t failed_ = 0;
+  int code_ = 0;  // of the first rank whose failure is not borne
 };
 
 }  // namespace

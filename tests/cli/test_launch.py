@@ -80,6 +80,47 @@ def test_a_signal_that_no_rank_minds_ends_them_and_is_the_exit_code() -> None:
         assert not any(map(is_alive, pids))
 
 
+def test_a_rank_that_fails_is_told_of_at_once_while_the_others_go_on() -> None:
+    script = "[ $RANK = 1 ] && kill -KILL $$; read line; echo went on"
+    command = [PROGRAM, "launch", "-n", 2, "--keep-going", "sh", "-c", script]
+    with started_program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stderr is not None
+        assert started.stderr.readline() == "shardway launch: rank 1 was ended by a signal: Killed\n"
+        assert started.poll() is None
+        output, errors = started.communicate("go on\n", timeout=TIMEOUT_S)
+        assert started.returncode == 128 + signal.SIGKILL
+        assert (output, errors) == ("[0] went on\n", "shardway launch: 1 of 2 ranks ended with exit code 0\n")
+
+
+@pytest.mark.parametrize("option", ["--keep-going", "--may-lose=2"])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_ranks_that_are_kept_going(sent: signal.Signals, option: str) -> None:
+    """Rank 0 has failed before; rank 1 ends by the signal; rank 2 minds neither it nor being asked to end."""
+    script = "[ $RANK = 0 ] && exit 3; [ $RANK = 2 ] && trap '' INT TERM; echo $$; while :; do sleep 0.05; done"
+    command = [PROGRAM, "launch", "-n", 3, option, "sh", "-c", script]
+    with started_program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stderr is not None
+        assert started.stderr.readline() == "shardway launch: rank 0 ended with exit code 3\n"
+        pids = pids_of(started, 2)
+        started.send_signal(sent)
+        _, errors = started.communicate(timeout=TIMEOUT_S)
+        assert started.returncode == (3 if option == "--keep-going" else 128 + sent), errors
+        assert errors.startswith("shardway launch: rank 1 was ended by a signal"), errors
+        assert errors.endswith("; the others are ended\n"), errors
+        assert not any(map(is_alive, pids))
+
+
+def test_what_a_dead_rank_left_running_ends_while_the_others_go_on() -> None:
+    script = "[ $RANK = 0 ] && { sleep 60 & echo $!; kill -KILL $$; }; sleep 2"
+    command = [PROGRAM, "launch", "-n", 2, "--may-lose", 1, "sh", "-c", script]
+    with started_program(command, stdout=subprocess.PIPE) as started:
+        (child,) = pids_of(started, 1)
+        wait_until(lambda: not is_alive(child), "the child of the dead rank lives on")
+        assert started.poll() is None
+        started.communicate(timeout=TIMEOUT_S)
+        assert started.returncode == 0
+
+
 def test_a_rank_that_will_not_end_is_ended() -> None:
     with launch(2, "trap '' TERM; echo $$; [ $RANK = 1 ] || exec sleep 60; sleep 0.5; exit 3") as started:
         pids = pids_of(started, 2)
