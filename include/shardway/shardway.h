@@ -16,6 +16,7 @@
 #include "shardway/plan.h"
 #include "shardway/redistribute.h"
 #include "shardway/route.h"
+#include "shardway/shrink.h"
 #include "shardway/topology.h"
 #include "shardway/tuning.h"
 #include "shardway/version.h"

@@ -1,8 +1,9 @@
-// Groups of C++ programs: joined by an exchange or by the environment, and split.
+// Groups of C++ programs: joined by an exchange or by the environment, split and shrunk.
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <numeric>
 
@@ -10,6 +11,7 @@
 #include "shardway/collectives.h"
 #include "shardway/mesh_tensor.h"
 #include "shardway/nn.h"
+#include "shardway/shrink.h"
 
 namespace shardway::testing {
 namespace {
@@ -163,6 +165,32 @@ TEST(Join, ACallOfAProgramThatHasNotJoinedWarnsOnce) {
             warnings.texts[0]);
   };
   EXPECT_EQ(run_unjoined(1, body), Endings(1));
+}
+
+TEST(Join, AGroupThatLostARankShrinksAndKeepsTheNumbersOfTheWorld) {
+  const auto body = [](int64_t rank, const shm::Exchange& exchange) {
+    const Group world = join({.rank = rank, .size = 4, .exchange = exchange});
+    const Group part = world.split(rank == 0 ? 1 : 0);
+    told(part, rank);
+    if (rank == 2) raise(SIGKILL);
+    if (rank == 0) return;
+    const std::string lost = message_of<c10::DistBackendError>([&] {
+      for (;;) told(part, rank);
+    });
+    require(lost.find("rank 1 could not be reached: its process ended") != std::string::npos, lost);
+    const Group small = shrink(part, std::chrono::seconds(30));
+    const std::vector<int64_t> left = {1, 3};
+    require(told(small, rank) == left && small.global_ranks() == left, "other ranks");
+    const std::string again = message_of<c10::ValueError>([&] { (void)shrink(part); });
+    require(again.starts_with("shrink: the group was shrunk before"), again);
+  };
+  EXPECT_EQ(run_unjoined(4, body), (Endings{"", "", "signal 9", ""}));
+}
+
+TEST(Join, NoGroupCannotShrink) {
+  const std::string said = message_of<c10::ValueError>([] { (void)shrink(Group::alone()); });
+  EXPECT_EQ(said,
+            "shrink: the ranks share no memory, or have made no call yet by which they would know (rank 0)");
 }
 
 TEST(Join, NoGroupSplitsIntoOneRank) {

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "transport/c10d/backend_mail.h"
 #include "transport/common/call_queue.h"
-#include "transport/common/ledger.h"
 #include "transport/common/transport.h"
 
 namespace c10d {
@@ -13,9 +13,8 @@ class ProcessGroup;
 
 namespace shardway {
 
-// `queue` and `ledger` are shared by all transports of this process group.
+// `queue` and `room` are shared by all transports of this process group.
 std::shared_ptr<Transport> make_c10d_transport(c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                               std::shared_ptr<CallQueue> queue,
-                                               std::shared_ptr<Ledger> ledger);
+                                               std::shared_ptr<CallQueue> queue, MailRoom room);
 
 }  // namespace shardway

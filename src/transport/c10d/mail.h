@@ -5,8 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+
+#include "transport/common/transport.h"
 
 namespace shardway {
+
+// Whether both sides know how long a message is.
+enum class Lengths : uint8_t { are_known, vary };
 
 // A message under way.
 class Letter {
@@ -29,6 +35,26 @@ class Mail {
   // receive_up_to is like `receive`, but if takes_shorter() the message may be shorter than `bytes`.
   virtual bool takes_shorter() const = 0;
   virtual std::unique_ptr<Letter> receive_up_to(const at::Tensor& bytes, int64_t from) = 0;
+};
+
+// Gives each call of a group mail of its own, so that its messages are not taken for those of another.
+class MailOffice {
+ public:
+  struct Opened {
+    std::shared_ptr<Mail> mail;
+    uint64_t number = 0;  // of the call; the same on every rank
+  };
+
+  virtual ~MailOffice() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+
+  // Every rank opens mail for the same calls in the same order.
+  virtual Opened open(const Subject& subject, Lengths lengths) = 0;
+
+  // Ends the group because `rank` was lost, or failed: all other ranks are told, if the engine can. Returns
+  // the error of this rank, which names the rank that was lost first.
+  virtual std::string give_up(int64_t rank, const std::string& why) = 0;
 };
 
 }  // namespace shardway

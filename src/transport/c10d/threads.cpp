@@ -1,4 +1,6 @@
 // Ranks as threads of one process: messages are copies in a mailbox per pair.
+#include "transport/c10d/threads.h"
+
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
@@ -139,6 +141,25 @@ class ThreadMail : public Mail {
   int64_t rank_;
 };
 
+class ThreadMailOffice : public MailOffice {
+ public:
+  ThreadMailOffice(const std::shared_ptr<PostOffice>& office, int64_t rank)
+      : mail_(std::make_shared<ThreadMail>(office, rank)) {}
+
+  int64_t rank() const override { return mail_->rank(); }
+  int64_t size() const override { return mail_->size(); }
+  Opened open(const Subject& /*subject*/, Lengths /*lengths*/) override {
+    return {.mail = mail_, .number = ++calls_};
+  }
+  std::string give_up(int64_t rank, const std::string& why) override {
+    return c10::str("rank ", rank, " could not be reached: ", why, " (rank ", mail_->rank(), ")");
+  }
+
+ private:
+  std::shared_ptr<ThreadMail> mail_;
+  uint64_t calls_ = 0;
+};
+
 class ThreadTransport : public Transport {
  public:
   ThreadTransport(const std::shared_ptr<PostOffice>& office, int64_t rank)
@@ -172,24 +193,47 @@ class ThreadTransport : public Transport {
 
 }  // namespace
 
-void run_as_threads(int64_t ranks, const std::function<void(const Group&)>& body) {
-  auto office = std::make_shared<PostOffice>(ranks);
+struct ThreadWorld::Offices {
+  explicit Offices(int64_t ranks) : post(std::make_shared<PostOffice>(ranks)) {}
+  std::shared_ptr<PostOffice> post;
+};
+
+ThreadWorld::ThreadWorld(int64_t ranks) : offices_(std::make_shared<Offices>(ranks)) {}
+
+std::shared_ptr<Transport> ThreadWorld::transport(int64_t rank) const {
+  return std::make_shared<ThreadTransport>(offices_->post, rank);
+}
+
+std::shared_ptr<MailOffice> ThreadWorld::mail_office(int64_t rank) const {
+  return std::make_shared<ThreadMailOffice>(offices_->post, rank);
+}
+
+void ThreadWorld::close() const { offices_->post->close(); }
+
+void run_on_threads(int64_t ranks, const std::function<void(int64_t rank)>& body,
+                    const std::function<void()>& when_one_fails) {
   std::mutex mutex;
   std::exception_ptr first_failure;
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        body(Group(std::make_shared<ThreadTransport>(office, rank)));
+        body(rank);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first_failure) first_failure = std::current_exception();
-        office->close();
+        when_one_fails();
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   if (first_failure) std::rethrow_exception(first_failure);
+}
+
+void run_as_threads(int64_t ranks, const std::function<void(const Group&)>& body) {
+  const ThreadWorld world(ranks);
+  run_on_threads(
+      ranks, [&](int64_t rank) { body(Group(world.transport(rank))); }, [&] { world.close(); });
 }
 
 }  // namespace shardway

@@ -6,6 +6,7 @@
 
 #include "transport/c10d/all_to_all_transfer.h"
 #include "transport/c10d/mail_transfer.h"
+#include "transport/common/finished_transfer.h"
 
 namespace shardway {
 namespace {
@@ -37,9 +38,7 @@ class VirtualTransport : public Transport {
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject&) override {
-    bool is_all_known = true;
-    for (int64_t rank = 0; rank < size_; ++rank) is_all_known &= is_known(known, rank);
-    if (is_all_known) return start_by_mail(nullptr, route, x, out, known);
+    if (is_all_known(known, size_)) return start_by_mail(nullptr, route, x, out, known);
     std::unique_ptr<Transfer> transfer;
     queue_->in_turn([&] {
       transfer = start_by_all_to_all(

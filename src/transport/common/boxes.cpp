@@ -11,15 +11,6 @@ at::Tensor view_of(const at::Tensor& t, const Box& box) {
   return t.as_strided(box.extent, t.strides(), offset);
 }
 
-bool is_one_run(const Box& box, const std::vector<int64_t>& shape) {
-  size_t d = 0;
-  while (d < shape.size() && box.extent[d] == 1) ++d;
-  for (++d; d < shape.size(); ++d) {
-    if (box.extent[d] != shape[d]) return false;
-  }
-  return true;
-}
-
 at::Tensor bytes_of(const at::Tensor& t) {
   return at::from_blob(
       t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, [t](void*) {}, t.options().dtype(at::kByte),

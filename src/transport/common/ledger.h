@@ -14,9 +14,15 @@ class Ledger {
  public:
   // Returns the number of the next call. Throws c10::DistBackendError if the group is lost.
   uint64_t next() {
+    check();
+    const std::lock_guard lock(mutex_);
+    return ++calls_;
+  }
+
+  // Throws c10::DistBackendError if the group is lost.
+  void check() {
     const std::lock_guard lock(mutex_);
     TORCH_CHECK_WITH(DistBackendError, why_lost_.empty(), "the group cannot be used any more: ", why_lost_);
-    return ++calls_;
   }
 
   // Marks the group as lost because a message did not arrive: a later one would be taken for it. The first

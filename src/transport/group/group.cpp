@@ -7,28 +7,12 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "transport/c10d/mail_transfer.h"
 #include "transport/group/joined.h"
+#include "transport/group/lone_transport.h"
 #include "transport/group/process_group.h"
 
 namespace shardway {
 namespace {
-
-// No group: one rank that moves its own boxes.
-class LoneTransport : public Transport {
- public:
-  int64_t rank() const override { return 0; }
-  int64_t size() const override { return 1; }
-  std::optional<std::string> refuses(c10::Device) override { return std::nullopt; }
-  int64_t slot_bytes() override { return 0; }
-  Blocks all_gather_block(const at::Tensor& mine, int64_t, const Subject&) override {
-    return {.rows = mine.unsqueeze(0), .bytes = {mine.numel()}};
-  }
-  std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
-                                  const KnownInputs& known, const Subject&) override {
-    return start_by_mail(nullptr, route, x, out, known);
-  }
-};
 
 // Transfers that are finished one after the other.
 struct TransferList : Transfer {
@@ -111,8 +95,8 @@ std::vector<int64_t> Group::global_ranks() const {
 }
 
 Transport& Group::transport() const {
-  static LoneTransport lone;
-  return transport_ ? *transport_ : lone;
+  static const std::shared_ptr<Transport> lone = lone_transport();
+  return transport_ ? *transport_ : *lone;
 }
 
 Group Group::named(const std::string& name) { return {c10d::resolve_process_group(name)}; }

@@ -1,12 +1,14 @@
 // The groups of a C++ program: join() makes the group of all its ranks in shared memory, split() makes parts
-// of a group.
+// of a group, shrink() makes what is left of one.
 #include <c10/util/Exception.h>
 
 #include "shardway/group.h"
+#include "shardway/shrink.h"
 #include "shm/group/world.h"
 #include "transport/common/exchange.h"
 #include "transport/group/joined.h"
 #include "transport/shm/shm.h"
+#include "transport/shm/shm_engine.h"
 
 namespace shardway {
 namespace {
@@ -41,12 +43,26 @@ Group Group::split(int64_t color, int64_t key) const {
   const auto exchange = [this](std::span<const std::byte> mine) { return exchanged(transport(), mine); };
   const shm::Whole whole{
       .rank = rank_, .size = size_, .exchange = exchange, .timeout = transport().timeout()};
-  shm::SplitGroup part = translated([&] { return shm::split(whole, color, key); });
+  shm::Subgroup part = translated([&] { return shm::split(whole, color, key); });
   Group group(make_shm_transport(std::move(part.group)));
   const std::vector<int64_t> numbers = global_ranks();
   for (const int64_t member : part.members)
     group.global_ranks_.push_back(numbers[static_cast<size_t>(member)]);
   return group;
+}
+
+Group shrink(const Group& group, std::optional<std::chrono::milliseconds> timeout) {
+  group.check_meant("shrink");
+  const auto engine = shm_engine_of(group.transport());
+  TORCH_CHECK_VALUE(
+      engine != nullptr,
+      "shrink: the ranks share no memory, or have made no call yet by which they would know (rank ",
+      group.rank(), ")");
+  const shm::Subgroup part = engine->shrink(timeout);
+  const std::vector<int64_t> numbers = group.global_ranks();
+  std::vector<int64_t> left;
+  for (const int64_t member : part.members) left.push_back(numbers[static_cast<size_t>(member)]);
+  return Group(make_shm_transport(std::make_shared<ShmEngine>(part.group), std::move(left)));
 }
 
 }  // namespace shardway

@@ -14,13 +14,18 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
 
+#include "plan/hosts/host_map.h"
 #include "shm/board/interrupt.h"
+#include "shm/group/hosts.h"
 #include "shm/memory/fork_mutex.h"
 #include "transport/c10d/c10d.h"
 #include "transport/c10d/virtual_group.h"
 #include "transport/common/exchange.h"
+#include "transport/common/giving_up.h"
 #include "transport/common/home_process.h"
 #include "transport/common/param_comms.h"
+#include "transport/group/engine_calls.h"
+#include "transport/group/hosts_transport.h"
 #include "transport/memory/shared_memory.h"
 #include "transport/shm/list_call.h"
 #include "transport/shm/shm.h"
@@ -40,14 +45,20 @@ WantedTransport wanted_transport() {
 }
 
 // What this process knows of a process group: whether it was decided how its ranks communicate, the transport
-// if they share memory, and the queue and ledger of its messages.
+// of CPU tensors if there is a better one than c10d's, and what its messages need. It ends when this rank
+// leaves the group.
 struct Host {
+  ~Host() { room.lifelines->leave(); }
+
   std::mutex mutex;
   bool is_decided = false;
-  bool has_failed = false;         // the decision failed: it is unknown what other ranks were told
-  std::shared_ptr<Transport> shm;  // null: c10d alone
+  bool has_failed = false;            // the decision failed: it is unknown what other ranks were told
+  std::shared_ptr<Transport> better;  // in shared memory, or in two levels; null: c10d alone
+  std::function<void(const std::string&)> give_up;  // in two levels: ends the group for all ranks
   std::shared_ptr<CallQueue> queue = std::make_shared<CallQueue>();
-  std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
+  MailRoom room = make_mail_room();
+  std::once_flag has_calls;
+  std::shared_ptr<EngineCalls> calls;
   HomeProcess home;
 };
 
@@ -163,8 +174,7 @@ using Bytes = std::vector<std::byte>;
 
 // Returns every rank's block, exchanged by the group's own engine. Its waits cannot be interrupted, so a
 // separate thread waits, for as long as it takes, and the caller's wait for that thread can be interrupted.
-Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine,
-                      bool& has_failed) {
+Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine, Host& host) {
   std::packaged_task<Bytes()> task(
       [engine, block = Bytes(mine.begin(), mine.end()), state = at::ThreadLocalState()] {
         const at::ThreadLocalStateGuard guard(state);
@@ -177,14 +187,18 @@ Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const 
     return exchanged(*engine, mine);
   }
   while (result.wait_for(shm::kInterruptEvery) != std::future_status::ready) {
-    has_failed = true;
-    shm::check_interrupt();
-    has_failed = false;
+    try {
+      shm::check_interrupt();
+    } catch (...) {
+      host.has_failed = true;
+      host.room.lifelines->tell_interrupt();
+      throw;
+    }
   }
   return result.get();
 }
 
-class ProcessGroupTransport : public Transport {
+class ProcessGroupTransport : public Transport, public SharesMemory {
  public:
   explicit ProcessGroupTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
       : group_(std::move(group)),
@@ -197,12 +211,23 @@ class ProcessGroupTransport : public Transport {
 
   std::vector<int64_t> global_ranks() override { return global_ranks_of(*group_); }
   std::chrono::milliseconds timeout() override { return timeout_of(*group_); }
+  // Ranks that all share memory tell one another by their boards.
+  void give_up(const std::string& why) {
+    if (host_->give_up) return host_->give_up(why);
+    if (found_better() == nullptr) host_->room.lifelines->tell_failure(why);
+  }
+  std::shared_ptr<ShmEngine> shm_engine() override {
+    host_->home.check();
+    if (auto engine = own_engine(*group_)) return engine;
+    const std::lock_guard lock(host_->mutex);
+    return host_->better ? shm_engine_of(*host_->better) : nullptr;
+  }
   GroupLabel label() const { return {.name = group_->getGroupName(), .description = group_->getGroupDesc()}; }
 
   std::optional<std::string> refuses(c10::Device device) override {
-    if (device.is_cpu() && found_shm() != nullptr) return std::nullopt;
+    if (device.is_cpu() && found_better() != nullptr) return std::nullopt;
     auto why = c10d().refuses(device);
-    return why && device.is_cpu() && shm() != nullptr ? std::nullopt : why;
+    return why && device.is_cpu() && better() != nullptr ? std::nullopt : why;
   }
 
   int64_t slot_bytes() override { return of_cpu().slot_bytes(); }
@@ -232,19 +257,34 @@ class ProcessGroupTransport : public Transport {
 
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     Transport& used = of_cpu();
-    const bool is_dry = &used == c10d_.get() && is_fake(*group_);
-    return is_dry ? repeated(mine, size_, row_bytes) : used.all_gather_block(mine, row_bytes, subject);
+    if (&used != c10d_.get()) return used.all_gather_block(mine, row_bytes, subject);
+    if (is_fake(*group_)) return repeated(mine, size_, row_bytes);
+    Blocks blocks;
+    host_->queue->in_turn([&] {
+      calls().run(subject.name, static_cast<int64_t>(mine.nbytes()),
+                  [&] { blocks = used.all_gather_block(mine, row_bytes, subject); });
+    });
+    return blocks;
   }
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
-    return (x.is_cpu() ? of_cpu() : c10d()).start(route, x, out, known, subject);
+    Transport& used = x.is_cpu() ? of_cpu() : c10d();
+    if (&used != c10d_.get() || is_fake(*group_)) return used.start(route, x, out, known, subject);
+    std::unique_ptr<Transfer> transfer;
+    const auto start_here = [&] {
+      transfer = calls().start(subject.name, static_cast<int64_t>(x.numel() > 0 ? x.nbytes() : out.nbytes()),
+                               [&] { return used.start(route, x, out, known, subject); });
+    };
+    // The order of the numbers is that of the turns. Work on a device is the caller's thread's own.
+    x.is_cpu() ? host_->queue->in_turn(start_here) : start_here();
+    return transfer;
   }
 
   std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
     const auto is_on_cpu = [](const RouteCall& call) { return call.x.is_cpu(); };
     const bool are_on_cpu = std::all_of(calls.begin(), calls.end(), is_on_cpu);
-    if (are_on_cpu && shm() != nullptr) return shm()->start_all(calls, subject);
+    if (are_on_cpu && better() != nullptr) return better()->start_all(calls, subject);
     return start_each(std::make_unique<ListCall>(calls, *this), *this, subject);
   }
 
@@ -252,30 +292,37 @@ class ProcessGroupTransport : public Transport {
   Transport& c10d() {
     if (!c10d_) {
       host_->home.check();
-      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->queue, host_->ledger)
-                                  : make_c10d_transport(group_, host_->queue, host_->ledger);
+      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->queue, host_->room.ledger)
+                                  : make_c10d_transport(group_, host_->queue, host_->room);
     }
     return *c10d_;
   }
 
-  // Returns null if the ranks share no memory. The first call is collective.
-  Transport* shm() {
-    if (Transport* found = found_shm()) return found;
+  EngineCalls& calls() {
+    std::call_once(host_->has_calls, [this] {
+      host_->calls = std::make_shared<EngineCalls>(*group_, global_ranks_of(*group_));
+    });
+    return *host_->calls;
+  }
+
+  // Returns null if no ranks share memory. The first call is collective.
+  Transport* better() {
+    if (Transport* found = found_better()) return found;
     host_->home.check();
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
       TORCH_CHECK_WITH(DistBackendError, !host_->has_failed,
                        "the group's first call was interrupted or failed: make another group (rank ", rank_,
                        ")");
-      host_->shm = decide();
+      host_->better = decide();
       host_->is_decided = true;
     }
-    found_shm_.store(host_->shm.get(), std::memory_order_release);  // pairs with the load in found_shm()
-    return host_->shm.get();
+    found_better_.store(host_->better.get(), std::memory_order_release);  // pairs with found_better()
+    return host_->better.get();
   }
 
-  // What shm() returned before, read without a lock.
-  Transport* found_shm() const { return found_shm_.load(std::memory_order_acquire); }
+  // What better() returned before, read without a lock.
+  Transport* found_better() const { return found_better_.load(std::memory_order_acquire); }
 
   // Whether the c10d engine runs a call of such a tensor. For an undefined `x`: whether the group has no
   // engine for CPU tensors.
@@ -285,17 +332,23 @@ class ProcessGroupTransport : public Transport {
   }
 
   Transport& of_cpu() {
-    Transport* shared = shm();
-    return shared != nullptr ? *shared : c10d();
+    Transport* found = better();
+    return found != nullptr ? *found : c10d();
+  }
+
+  std::shared_ptr<Transport> used(const HostsTransport& hosts) {
+    host_->give_up = hosts.give_up;
+    return hosts.transport;
   }
 
   std::shared_ptr<Transport> decide();
+  std::shared_ptr<Transport> join_memory(WantedTransport wanted);
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int64_t rank_;
   int64_t size_;
   std::shared_ptr<Host> host_;
-  std::atomic<Transport*> found_shm_ = nullptr;  // the host's
+  std::atomic<Transport*> found_better_ = nullptr;  // the host's
   std::shared_ptr<Transport> c10d_;
 };
 
@@ -308,29 +361,56 @@ std::shared_ptr<Transport> ProcessGroupTransport::decide() {
     return nullptr;
   }
   if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
+  if (auto* hosts = dynamic_cast<SpansHosts*>(backend_of(*group_, c10::DeviceType::CPU).get())) {
+    TORCH_CHECK_VALUE(wanted != WantedTransport::shm,
+                      "SHARDWAY_TRANSPORT=shm, but the ranks are on several hosts");
+    return used(hosts->hosts_transport());
+  }
   c10d();
-  const auto exchange = [this](std::span<const std::byte> mine) {
-    return exchanged_aside(c10d_, mine, host_->has_failed);
-  };
-  shm::JoinedGroup joined;
-  translated(rank_, [&] {
+  std::shared_ptr<Transport> transport;
+  const auto join = [&] {
     try {
-      joined = shm::SharedGroup::join(
-          {.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout_of(*group_)});
+      transport = join_memory(wanted);
     } catch (const c10::Error&) {  // thrown by the exchange: its engine tells the others
       throw;
     } catch (...) {
       host_->has_failed = true;
       throw;
     }
-  });
+  };
+  calls().join([&] { translated(rank_, join); });
+  return transport;
+}
+
+std::shared_ptr<Transport> ProcessGroupTransport::join_memory(WantedTransport wanted) {
+  const auto exchange = [this](std::span<const std::byte> mine) {
+    return exchanged_aside(c10d_, mine, *host_);
+  };
+  const std::chrono::milliseconds timeout = timeout_of(*group_);
+  shm::JoinedGroup joined =
+      shm::SharedGroup::join({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout});
   if (joined.group) return make_shm_transport(std::move(joined.group));
+  calls().know_hosts(std::move(joined.elsewhere));
   TORCH_CHECK_VALUE(wanted != WantedTransport::shm,
                     "SHARDWAY_TRANSPORT=shm, but the ranks share no memory: ", joined.why_not);
-  return nullptr;
+  if (!joined.spans_hosts || c10d_->refuses(c10::Device(c10::kCPU))) return nullptr;
+  const shm::HostGroups groups =
+      shm::join_hosts({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout});
+  if (HostMap(groups.labels).hosts() == size_) return nullptr;
+  return used(make_hosts_transport(groups,
+                                   make_mail_office(backend_of(*group_, c10::DeviceType::CPU), host_->room),
+                                   host_->queue, timeout));
 }
 
 }  // namespace
+
+void adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::shared_ptr<ShmEngine> engine) {
+  if (wanted_transport() == WantedTransport::c10d) return;
+  const auto host = Hosts::instance().of(group);
+  const std::lock_guard lock(host->mutex);
+  host->better = make_shm_transport(std::move(engine));
+  host->is_decided = true;
+}
 
 void leave_if_unowned(const c10::weak_intrusive_ptr<c10d::ProcessGroup>& group) {
   if (group.use_count() <= 1) Hosts::instance().forget(group);
@@ -338,6 +418,10 @@ void leave_if_unowned(const c10::weak_intrusive_ptr<c10d::ProcessGroup>& group) 
 
 void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   Hosts::instance().of(group)->home.leave();
+}
+
+void give_up(Transport& transport, const std::string& why) {
+  if (auto* host = dynamic_cast<ProcessGroupTransport*>(&transport)) host->give_up(why);
 }
 
 GroupLabel label_of(const Transport& transport) {

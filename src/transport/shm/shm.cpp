@@ -3,25 +3,27 @@
 #include <ATen/ATen.h>
 
 #include "shm/board/thresholds.h"
+#include "transport/common/finished_transfer.h"
 #include "transport/shm/list_call.h"
+#include "transport/shm/shares_memory.h"
 #include "transport/shm/shm_engine.h"
 
 namespace shardway {
 namespace {
 
-class Done : public Transfer {
+class ShmTransport : public Transport, public SharesMemory {
  public:
-  void finish() override {}
-};
-
-class ShmTransport : public Transport {
- public:
-  explicit ShmTransport(std::shared_ptr<ShmEngine> engine)
-      : rank_(engine->group().rank()), size_(engine->group().size()), engine_(std::move(engine)) {}
+  ShmTransport(std::shared_ptr<ShmEngine> engine, std::vector<int64_t> global_ranks)
+      : rank_(engine->group().rank()),
+        size_(engine->group().size()),
+        engine_(std::move(engine)),
+        global_ranks_(std::move(global_ranks)) {}
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
+  std::vector<int64_t> global_ranks() override { return global_ranks_; }
   std::chrono::milliseconds timeout() override { return engine_->group().timeout(); }
+  std::shared_ptr<ShmEngine> shm_engine() override { return engine_; }
 
   std::optional<std::string> refuses(c10::Device device) override {
     if (device.is_cpu()) return std::nullopt;
@@ -52,42 +54,42 @@ class ShmTransport : public Transport {
   // Makes the moves before it returns: the caller has nothing else to do, or is the engine's thread.
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
-    if (is_all_known(known)) {
+    if (is_all_known(known, size_)) {
       ShmEngine::run_alone(route, x, out, known);
     } else {
       engine_->run(route, x, out, known, subject);
     }
-    return std::make_unique<Done>();
+    return std::make_unique<FinishedTransfer>();
   }
 
   std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
     const ListCall list(calls, *this);
     engine_->run_all(list.calls(), subject);
     list.land();
-    return std::make_unique<Done>();
+    return std::make_unique<FinishedTransfer>();
   }
 
  private:
-  bool is_all_known(const KnownInputs& known) const {
-    for (int64_t rank = 0; rank < size_; ++rank) {
-      if (!is_known(known, rank)) return false;
-    }
-    return true;
-  }
-
   int64_t rank_;
   int64_t size_;
   std::shared_ptr<ShmEngine> engine_;
+  std::vector<int64_t> global_ranks_;
 };
 
 }  // namespace
 
-std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::SharedGroup> group) {
-  return make_shm_transport(std::make_shared<ShmEngine>(std::move(group)));
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<shm::SharedGroup> group, PartOfGroup part) {
+  return make_shm_transport(std::make_shared<ShmEngine>(std::move(group), std::move(part)));
 }
 
-std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<ShmEngine> engine) {
-  return std::make_shared<ShmTransport>(std::move(engine));
+std::shared_ptr<Transport> make_shm_transport(std::shared_ptr<ShmEngine> engine,
+                                              std::vector<int64_t> global_ranks) {
+  return std::make_shared<ShmTransport>(std::move(engine), std::move(global_ranks));
+}
+
+std::shared_ptr<ShmEngine> shm_engine_of(Transport& transport) {
+  auto* shares = dynamic_cast<SharesMemory*>(&transport);
+  return shares != nullptr ? shares->shm_engine() : nullptr;
 }
 
 }  // namespace shardway

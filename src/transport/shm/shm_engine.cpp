@@ -9,7 +9,6 @@
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
 #include "transport/memory/warm_memory.h"
-#include "transport/shm/shm_errors.h"
 #include "transport/shm/shm_part.h"
 
 namespace shardway {
@@ -46,7 +45,8 @@ shm::Talk talk_of(const at::Tensor& block, Blocks& blocks) {
 
 }  // namespace
 
-ShmEngine::ShmEngine(std::shared_ptr<shm::SharedGroup> group) : group_(std::move(group)) {}
+ShmEngine::ShmEngine(std::shared_ptr<shm::SharedGroup> group, PartOfGroup part)
+    : group_(std::move(group)), part_(std::move(part)) {}
 
 int64_t ShmEngine::slot_bytes() { return kSlotBytes; }
 
@@ -141,9 +141,20 @@ void ShmEngine::run_alone(const Route& route, const at::Tensor& x, const at::Ten
 void ShmEngine::in_turn(const std::function<void(shm::SharedGroup&)>& call) {
   const auto run = [&] {
     const std::lock_guard lock(mutex_);
-    translated(group_->rank(), [&] { call(*group_); });
+    translated(
+        group_->rank(), [&] { call(*group_); }, {}, part_);
   };
   queue_.in_turn(run, [this] { group_->interrupt(); });
+}
+
+shm::Subgroup ShmEngine::shrink(std::optional<std::chrono::milliseconds> timeout) {
+  TORCH_CHECK_VALUE(!timeout || timeout->count() >= 0, "shrink: timeout=", timeout->count(),
+                    " ms is negative (rank ", group_->rank(), ")");
+  shm::Subgroup part;
+  const auto in_its_name = [&](const auto& body) { translated(group_->rank(), body, "shrink"); };
+  in_its_name([&] { group_->revoke(); });
+  in_turn([&](shm::SharedGroup& group) { in_its_name([&] { part = group.shrink(timeout); }); });
+  return part;
 }
 
 std::unique_ptr<Posted> ShmEngine::post(std::function<void()> call) { return queue_.post(std::move(call)); }

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "shardway/route.h"
 #include "shm/group/group.h"
 #include "transport/common/call_queue.h"
 #include "transport/common/transport.h"
+#include "transport/shm/shm_errors.h"
 
 namespace shardway {
 
@@ -19,7 +21,7 @@ namespace shardway {
 // engine's. Errors are thrown as c10 errors.
 class ShmEngine {
  public:
-  explicit ShmEngine(std::shared_ptr<shm::SharedGroup> group);
+  explicit ShmEngine(std::shared_ptr<shm::SharedGroup> group, PartOfGroup part = {});
 
   // How large a payload is worth sending in a block.
   static int64_t slot_bytes();
@@ -45,11 +47,16 @@ class ShmEngine {
 
   shm::SharedGroup& group() const { return *group_; }
 
+  // Collective among the ranks that live: see SharedGroup. Calls under way, those of the engine's thread too,
+  // end with an error first.
+  shm::Subgroup shrink(std::optional<std::chrono::milliseconds> timeout);
+
  private:
   Blocks fresh_blocks(int64_t row_bytes);
   at::Tensor fresh_rows(int64_t row_bytes);
 
   std::shared_ptr<shm::SharedGroup> group_;
+  PartOfGroup part_;
   std::recursive_mutex mutex_;  // one thread at a time, even if callers use several
   CallQueue queue_;
   std::mutex rows_mutex_;

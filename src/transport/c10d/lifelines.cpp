@@ -1,0 +1,264 @@
+#include "transport/c10d/lifelines.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+namespace shardway {
+namespace {
+
+// Outside the range of the messages of calls.
+constexpr int kTag = 0x6c696665;
+
+// How long a rank that gives up waits until the others have got its farewell. One that is stopped, or has
+// made no call yet, does not take it.
+constexpr std::chrono::milliseconds kFarewellTime{200};
+
+// A wait of gloo that takes longer closes the connections; see Nudged.
+constexpr std::chrono::milliseconds kAtOnce{1};
+
+constexpr std::chrono::hours kLongest{24 * 365};  // a clock can count so far
+
+// Beyond a wait's own deadline, so that the deadline comes first.
+constexpr std::chrono::milliseconds kMargin{1000};
+
+c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::Backend& engine) {
+  try {
+    return engine.getBackendOptions();
+  } catch (const std::exception&) {  // it has none
+    return nullptr;
+  }
+}
+
+// Whether the engine has begun to write a farewell there. Its first byte is not zero.
+bool has_begun(const at::Tensor& bytes) {
+  return *static_cast<const volatile uint8_t*>(bytes.const_data_ptr<uint8_t>()) != 0;
+}
+
+std::string text_of_closure(const std::string& engines_words) {
+  constexpr std::array<std::string_view, 4> kEnds = {"Connection closed by peer", "Connection reset by peer",
+                                                     "Broken pipe", "Socket closed"};
+  const auto is_said = [&](std::string_view end) { return engines_words.find(end) != std::string::npos; };
+  return std::any_of(kEnds.begin(), kEnds.end(), is_said) ? "its process ended, or it closed the connection"
+                                                          : engines_words;
+}
+
+}  // namespace
+
+Lifelines::Lifelines(std::shared_ptr<Ledger> ledger) : ledger_(std::move(ledger)) {}
+
+// In a child of fork the receives belong to the parent.
+Lifelines::~Lifelines() {
+  if (home_.is_this()) return;
+  for (Line& line : lines_) (void)line.receive.release();
+  for (auto& work : said_) (void)work.release();
+  (void)engine_.release();
+  (void)options_.release();
+}
+
+void Lifelines::lay(const c10::intrusive_ptr<c10d::Backend>& engine) {
+  if (has_tried_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  if (has_tried_.load(std::memory_order_relaxed)) return;
+  options_ = engine->getBackendName() == "gloo" ? options_of(*engine) : nullptr;
+  if (options_) {
+    engine_ = engine;
+    for (int64_t peer = 0; peer < engine->getSize(); ++peer) {
+      if (peer == engine->getRank()) continue;
+      post(lines_.emplace_back(Line{.peer = peer}));
+    }
+    is_laid_.store(true, std::memory_order_release);
+  }
+  has_tried_.store(true, std::memory_order_release);
+}
+
+void Lifelines::post(Line& line) {
+  line.bytes = at::zeros({static_cast<int64_t>(kFarewellBytes)}, at::kByte);
+  std::vector<at::Tensor> buffers{line.bytes};
+  try {
+    line.receive = engine_->recv(buffers, static_cast<int>(line.peer), kTag);
+  } catch (const std::exception& error) {
+    line.receive.reset();
+    line.why_closed = text_of_closure(error.what());
+  }
+}
+
+// An aborted wait returns at once: false if nothing is wrong, an exception if the connection is closed.
+void Lifelines::look_at(Line& line) {
+  if (!line.receive) return;
+  try {
+    line.receive->abort();
+    (void)line.receive->wait();
+    if (!has_begun(line.bytes)) return;
+    (void)line.receive->wait(kMargin);  // for the rest of it
+  } catch (const std::exception& error) {
+    line.receive.reset();
+    line.why_closed = text_of_closure(error.what());
+    return;
+  }
+  hear(line);
+  post(line);
+}
+
+void Lifelines::hear(Line& line) {
+  const auto* data = line.bytes.const_data_ptr<uint8_t>();
+  const auto farewell = farewell_in({data, kFarewellBytes}, engine_->getSize());
+  if (!farewell) {
+    heard_ = heard_.value_or(Loss{line.peer, "it gave the group up in words that are invalid"});
+    return;
+  }
+  if (farewell->kind == Farewell::Kind::left) {
+    line.has_left = true;
+    return;
+  }
+  if (heard_) return;
+  if (farewell->cause == engine_->getRank()) {
+    heard_ = Loss{line.peer, "it gave the group up, since this rank was missed: " + farewell->why};
+  } else {
+    heard_ = Loss{farewell->cause, farewell->why};
+  }
+}
+
+std::optional<Loss> Lifelines::given_up() {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+Lifelines::Line* Lifelines::line_of(int64_t peer) {
+  for (Line& line : lines_) {
+    if (line.peer == peer) return &line;
+  }
+  return nullptr;
+}
+
+std::optional<Loss> Lifelines::found_loss(int64_t peer) {
+  if (lost_) return lost_;
+  for (Line& line : lines_) look_at(line);
+  if (heard_) return heard_;
+  const Line* line = line_of(peer);
+  if (line == nullptr || line->receive) return std::nullopt;
+  return Loss{peer, line->has_left ? "it left the group" : line->why_closed};
+}
+
+std::optional<Loss> Lifelines::loss(int64_t peer) {
+  const std::lock_guard lock(mutex_);
+  return found_loss(peer);
+}
+
+// gloo fails what is posted one after the other, so the lifeline may still seem to hold.
+Loss Lifelines::loss_by(int64_t peer, const std::string& engines_words) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = found_loss(peer)) return *found;
+  const Line* line = line_of(peer);
+  if (line == nullptr) return {peer, engines_words};
+  return {peer, line->has_left ? "it left the group" : text_of_closure(engines_words)};
+}
+
+Loss Lifelines::give_up(const Loss& loss, const std::string& text) {
+  ledger_->lose(text);
+  const std::lock_guard lock(mutex_);
+  if (lost_) return *lost_;
+  lost_ = loss;
+  if (!are_laid()) return loss;
+  tell({.kind = Farewell::Kind::gave_up, .cause = loss.rank, .why = loss.why});
+  finish_telling();
+  close();
+  return loss;
+}
+
+void Lifelines::tell_failure(const std::string& why) {
+  give_up_alone("its call failed: " + why, "this rank's call failed: " + why);
+}
+
+void Lifelines::tell_interrupt() { give_up_alone("it was interrupted", "this rank was interrupted"); }
+
+void Lifelines::give_up_alone(const std::string& they_read, const std::string& this_rank_reads) {
+  if (!home_.is_this() || !are_laid()) return;
+  const int64_t rank = engine_->getRank();
+  (void)give_up({rank, they_read}, c10::str(this_rank_reads, " (rank ", rank, ")"));
+}
+
+void Lifelines::leave() {
+  if (!home_.is_this() || !are_laid()) return;
+  const std::lock_guard lock(mutex_);
+  if (!lost_) tell({.kind = Farewell::Kind::left, .cause = engine_->getRank()});
+}
+
+void Lifelines::tell(const Farewell& farewell) {
+  const FarewellBytes bytes = bytes_of(farewell);
+  const at::Tensor buffer = at::empty({static_cast<int64_t>(kFarewellBytes)}, at::kByte);
+  std::memcpy(buffer.mutable_data_ptr<uint8_t>(), bytes.data(), bytes.size());
+  std::vector<at::Tensor> buffers{buffer};
+  for (const Line& line : lines_) {
+    if (!line.receive) continue;
+    try {
+      said_.push_back(engine_->send(buffers, static_cast<int>(line.peer), kTag));
+    } catch (const std::exception&) {  // it is gone already
+    }
+  }
+}
+
+void Lifelines::finish_telling() {
+  const auto deadline = std::chrono::steady_clock::now() + kFarewellTime;
+  for (const auto& work : said_) {
+    const Nudged nudged(*work);
+    const auto limit = nudged.has_thread() ? kFarewellTime + kMargin : kFarewellTime;
+    try {
+      while (!work->wait(limit) && std::chrono::steady_clock::now() < deadline) {
+      }
+    } catch (const std::exception&) {  // it is gone, or does not take it in time
+    }
+  }
+}
+
+// A wait that reaches its timeout closes all connections of the engine's context. A receive that is dropped
+// while its message is on its way, with the connection open, would keep gloo's thread busy for ever.
+void Lifelines::close() {
+  for (const Line& line : lines_) {
+    if (!line.receive) continue;
+    try {
+      (void)line.receive->wait(kAtOnce);
+    } catch (const std::exception&) {  // that is the purpose
+    }
+  }
+}
+
+// The timeout is the one of now: a user may change that of a group.
+PatientWait::PatientWait(Lifelines& lifelines, c10d::Work& work, int64_t peer)
+    : lifelines_(lifelines), work_(work), peer_(peer) {
+  if (!lifelines.are_laid()) return;
+  nudged_.emplace(work);
+  timeout_ = std::min<std::chrono::milliseconds>(lifelines.options_->timeout, kLongest);
+  deadline_ = Clock::now() + timeout_;
+}
+
+std::optional<LostPeer> PatientWait::look() {
+  if (const auto loss = lifelines_.loss(peer_)) return LostPeer(*loss);
+  if (Clock::now() < deadline_) return std::nullopt;
+  return LostPeer({peer_, c10::str("it did not come within the timeout of ", timeout_.count(), " ms")},
+                  /*may_come=*/true);
+}
+
+// A wait that is aborted says no even if the message is here. So a loss is believed at the second look, with
+// a wait in between: the message may have come before it. A rank that was stopped gets time to hear, too.
+bool PatientWait::is_done_after_a_beat() {
+  if (!nudged_) {
+    work_.wait();
+    return true;
+  }
+  if (const auto loss = lifelines_.given_up()) {
+    if (work_.wait(kAtOnce) || work_.wait(kAtOnce)) return true;  // else its connection is closed too
+    throw LostPeer(*loss);
+  }
+  const auto left = std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()), kAtOnce);
+  if (work_.wait(left + kMargin)) return true;
+  const std::optional<LostPeer> lost = look();
+  if (lost && is_in_doubt_) throw LostPeer(*lost);
+  is_in_doubt_ = lost.has_value();
+  return false;
+}
+
+}  // namespace shardway

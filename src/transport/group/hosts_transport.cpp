@@ -1,0 +1,41 @@
+#include "transport/group/hosts_transport.h"
+
+#include <c10/util/Exception.h>
+
+#include "transport/group/lone_transport.h"
+#include "transport/hosts/two_level_transport.h"
+#include "transport/shm/shm.h"
+
+namespace shardway {
+
+HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::shared_ptr<MailOffice>& between,
+                                    std::shared_ptr<CallQueue> queue, std::chrono::milliseconds timeout) {
+  if (!groups.why_apart.empty()) {
+    TORCH_WARN_ONCE("ranks of one host share no memory, so each counts as a host of its own: ",
+                    groups.why_apart);
+  }
+  HostMap hosts(groups.labels);
+  HostsTransport made{.leave = [] {}};
+  std::function<void()> end_host = [] {};
+  std::shared_ptr<Transport> inside = lone_transport();
+  if (groups.own) {
+    end_host = [group = groups.own] { group->abort(); };
+    made.leave = [group = groups.own] { group->leave(); };
+    const auto lost = [between](int64_t rank, const std::string& why) { return between->give_up(rank, why); };
+    inside = make_shm_transport(
+        groups.own, {.numbers = hosts.ranks_of(hosts.host_of(between->rank())), .error_of_loss = lost});
+  }
+  made.give_up = [between, end_host](const std::string& why) {
+    between->give_up(between->rank(), why);
+    end_host();
+  };
+  made.transport = make_two_level_transport({.hosts = std::move(hosts),
+                                             .inside = std::move(inside),
+                                             .between = between,
+                                             .queue = std::move(queue),
+                                             .timeout = timeout,
+                                             .leave_host = end_host});
+  return made;
+}
+
+}  // namespace shardway

@@ -1,0 +1,28 @@
+// The transport of ranks that have found out which of them share a host.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "shm/group/hosts.h"
+#include "transport/c10d/mail.h"
+#include "transport/common/call_queue.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+
+struct HostsTransport {
+  std::shared_ptr<Transport> transport = nullptr;
+  // Ends the group because of what happened to this rank: all others raise.
+  std::function<void(const std::string& why)> give_up = {};
+  // Leaves the group of this host: whoever waits for this rank there raises.
+  std::function<void()> leave = {};
+};
+
+// Warns once if ranks of one host share no memory.
+HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::shared_ptr<MailOffice>& between,
+                                    std::shared_ptr<CallQueue> queue, std::chrono::milliseconds timeout);
+
+}  // namespace shardway

@@ -1,0 +1,153 @@
+#include "transport/hosts/host_blocks.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "shm/board/thresholds.h"
+
+namespace shardway {
+namespace {
+
+// Longer blocks go as tensors.
+constexpr int64_t kMostInsideBytes = shm::kNoteBytes;
+
+// A block between hosts begins with its length, since engines do not tell how long a message was.
+constexpr int64_t kLengthBytes = sizeof(int64_t);
+
+int64_t length_in(const at::Tensor& frame) {
+  int64_t length = 0;
+  std::memcpy(&length, frame.const_data_ptr(), sizeof(length));
+  return length;
+}
+
+at::Tensor framed(const at::Tensor& block, int64_t frame_bytes) {
+  at::Tensor frame = at::empty({frame_bytes}, at::kByte);
+  const int64_t length = block.numel();
+  std::memcpy(frame.mutable_data_ptr(), &length, sizeof(length));
+  frame.narrow(0, kLengthBytes, length).copy_(block);
+  return frame;
+}
+
+// The ranks of other hosts whose blocks come to the rank at this place of the host, in rank order.
+std::vector<int64_t> carried_by(const HostMap& hosts, int64_t host, int64_t place) {
+  const auto mates = static_cast<int64_t>(hosts.ranks_of(host).size());
+  std::vector<int64_t> carried;
+  for (int64_t rank = 0; rank < hosts.ranks(); ++rank) {
+    if (hosts.host_of(rank) != host && hosts.place_of(rank) % mates == place) carried.push_back(rank);
+  }
+  return carried;
+}
+
+// This rank's block on its way to one rank of each other host, and the blocks that come here in exchange.
+class Crossing {
+ public:
+  Crossing(const at::Tensor& mine, int64_t row_bytes, const HostMap& hosts, Mail& mail) {
+    const int64_t frame_bytes = kLengthBytes + row_bytes;
+    sent_ = framed(mine, mail.takes_shorter() ? kLengthBytes + mine.numel() : frame_bytes);
+    const int64_t host = hosts.host_of(mail.rank());
+    const int64_t place = hosts.place_of(mail.rank());
+    for (const int64_t rank : carried_by(hosts, host, place)) {
+      const at::Tensor frame = at::zeros({frame_bytes}, at::kByte);
+      letters_.push_back(mail.receive_up_to(frame, rank));
+      frames_.emplace_back(rank, frame);
+    }
+    for (int64_t step = 1; step < hosts.hosts(); ++step) {
+      const auto& there = hosts.ranks_of((host + step) % hosts.hosts());
+      letters_.push_back(mail.send(sent_, there[static_cast<size_t>(place) % there.size()]));
+    }
+  }
+
+  // The blocks that came here, one after another, each behind its length.
+  at::Tensor finish(int64_t row_bytes) {
+    for (; !letters_.empty(); letters_.pop_front()) letters_.front()->wait();
+    std::vector<at::Tensor> exact;
+    for (const auto& [rank, frame] : frames_) {
+      const int64_t length = length_in(frame);
+      TORCH_CHECK_WITH(DistBackendError, length >= 0 && length <= row_bytes, "rank ", rank,
+                       " sent a block of ", length, " bytes where at most ", row_bytes, " were expected");
+      exact.push_back(frame.narrow(0, 0, kLengthBytes + length));
+    }
+    return exact.empty() ? at::empty({0}, at::kByte) : at::cat(exact);
+  }
+
+ private:
+  at::Tensor sent_;
+  std::vector<std::pair<int64_t, at::Tensor>> frames_;
+  std::deque<std::unique_ptr<Letter>> letters_;
+};
+
+// Gathers runs of bytes whose lengths only their owners know.
+std::vector<at::Tensor> gathered(const at::Tensor& run, int64_t most_bytes, Transport& inside,
+                                 const Subject& subject) {
+  std::vector<at::Tensor> runs;
+  if (most_bytes <= kMostInsideBytes) {
+    const Blocks blocks = inside.all_gather_block(run, most_bytes, subject);
+    for (int64_t place = 0; place < inside.size(); ++place)
+      runs.push_back(blocks.rows.select(0, place).narrow(0, 0, blocks.bytes[static_cast<size_t>(place)]));
+    return runs;
+  }
+  const at::Tensor length = at::empty({kLengthBytes}, at::kByte);
+  const int64_t bytes = run.numel();
+  std::memcpy(length.mutable_data_ptr(), &bytes, sizeof(bytes));
+  const Blocks lengths = inside.all_gather_block(length, kLengthBytes, subject);
+  Split split{.shape = {0}, .dim = 0};
+  int64_t total = 0;
+  for (int64_t place = 0; place < inside.size(); ++place) {
+    split.sizes.push_back(length_in(lengths.rows.select(0, place)));
+    TORCH_CHECK_WITH(DistBackendError, split.sizes.back() >= 0 && split.sizes.back() <= most_bytes,
+                     "a rank of this host has blocks of ", split.sizes.back(), " bytes");
+    total += split.sizes.back();
+  }
+  const at::Tensor all = at::empty({total}, at::kByte);
+  inside.start(all_gather_route(split, inside.rank()), run, all, {}, subject)->finish();
+  for (int64_t place = 0, begin = 0; place < inside.size(); ++place) {
+    const int64_t size = split.sizes[static_cast<size_t>(place)];
+    runs.push_back(all.narrow(0, begin, size));
+    begin += size;
+  }
+  return runs;
+}
+
+}  // namespace
+
+Blocks all_gather_block_by_hosts(const at::Tensor& mine, int64_t row_bytes, const HostMap& hosts,
+                                 Transport& inside, const MailOffice::Opened& between,
+                                 const Subject& subject) {
+  Crossing crossing(mine, row_bytes, hosts, *between.mail);
+  Blocks blocks{.rows = at::zeros({hosts.ranks(), row_bytes}, at::kByte),
+                .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(hosts.ranks()), row_bytes),
+                .number = between.number};
+  const auto put = [&](int64_t rank, const at::Tensor& block) {
+    blocks.rows.select(0, rank).narrow(0, 0, block.numel()).copy_(block);
+    blocks.bytes[static_cast<size_t>(rank)] = block.numel();
+  };
+  const int64_t host = hosts.host_of(between.mail->rank());
+  const std::vector<int64_t>& mates = hosts.ranks_of(host);
+  const std::vector<at::Tensor> here = gathered(mine, row_bytes, inside, subject);
+  for (size_t place = 0; place < mates.size(); ++place) put(mates[place], here[place]);
+
+  size_t most = 0;
+  for (size_t place = 0; place < mates.size(); ++place)
+    most = std::max(most, carried_by(hosts, host, static_cast<int64_t>(place)).size());
+  const auto most_bytes = static_cast<int64_t>(most) * (kLengthBytes + row_bytes);
+  const std::vector<at::Tensor> runs = gathered(crossing.finish(row_bytes), most_bytes, inside, subject);
+  for (size_t place = 0; place < mates.size(); ++place) {
+    at::Tensor left = runs[place];
+    for (const int64_t rank : carried_by(hosts, host, static_cast<int64_t>(place))) {
+      TORCH_CHECK_WITH(DistBackendError, left.numel() >= kLengthBytes, "rank ", mates[place],
+                       " handed on too few blocks");
+      const int64_t length = length_in(left);
+      TORCH_CHECK_WITH(DistBackendError,
+                       length >= 0 && length <= row_bytes && length <= left.numel() - kLengthBytes, "rank ",
+                       mates[place], " handed on a block of ", length, " bytes");
+      put(rank, left.narrow(0, kLengthBytes, length));
+      left = left.narrow(0, kLengthBytes + length, left.numel() - kLengthBytes - length);
+    }
+  }
+  return blocks;
+}
+
+}  // namespace shardway
