@@ -19,6 +19,8 @@ struct RedistributeOptions {
   std::optional<int64_t> max_bytes = std::nullopt;
   std::shared_ptr<const Plan> plan = nullptr;  // run instead of the cheapest; excludes topology and max_bytes
   std::optional<std::vector<Placement>> grad_placements = std::nullopt;
+  std::optional<Group> group = std::nullopt;  // of the living ranks, if some of the tensor's have died
+  std::vector<MeshTensor> copies = {};        // with group: the same tensor in other layouts
 };
 
 // Returns the same tensor in another layout. Collective over the tensor's group, including its ranks outside
@@ -38,6 +40,14 @@ struct RedistributeOptions {
 // the input's placements with Replicate for Partial and, if an average was combined, divided by the number of
 // its ranks. min, max and product have no gradient. Backward is a collective that every rank of the group
 // runs.
+//
+// If ranks have died, `group` is that of the living, which know one another by the same global numbers. It
+// moves the tensor, and the result is in it. Each part comes from a living rank that holds it: a replica, or
+// a rank that has it in one of `copies`, which all hold the same global tensor. A mesh whose ranks are turned
+// by one makes the copy of a shard that the next rank keeps. If no living rank holds some part, every rank
+// throws the same c10::ValueError, which names the lost boxes and who had them. By default the result is on a
+// mesh of the living ranks, if the tensor's mesh has one dim. The result has no gradient; plan, topology,
+// max_bytes and grad_placements cannot be given.
 MeshTensor redistribute(const MeshTensor& tensor, const std::vector<Placement>& placements,
                         const RedistributeOptions& options = {});
 MeshTensor redistribute(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options = {});
@@ -52,6 +62,8 @@ Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const Layout& to,
 struct RedistributeListOptions {
   std::optional<Topology> topology = std::nullopt;
   std::optional<int64_t> max_bytes = std::nullopt;
+  std::optional<Group> group = std::nullopt;         // as in RedistributeOptions
+  std::vector<std::vector<MeshTensor>> copies = {};  // with group: those of each tensor; or empty
 };
 
 // Redistributes many tensors of one group at once, each to its own target. The values are the same as one by

@@ -47,12 +47,12 @@ std::unordered_set<const PyObject*>& watched_groups() {
   return *watched;
 }
 
-// Lets this rank leave a process group of Python's as soon as it is gone. Cheap if it is watched already.
-void watch_group(const py::handle& group) {
-  if (!watched_groups().insert(group.ptr()).second) return;
-  const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(
-      group.cast<c10::intrusive_ptr<c10d::ProcessGroup>>());
-  const auto when_gone = [key = group.ptr(), weak](const py::handle& reference) {
+// Returns a process group of Python's, which this rank leaves as soon as Python has released it.
+c10::intrusive_ptr<c10d::ProcessGroup> watched(const py::handle& value) {
+  auto group = value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>();
+  if (!watched_groups().insert(value.ptr()).second) return group;
+  const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(group);
+  const auto when_gone = [key = value.ptr(), weak](const py::handle& reference) {
     watched_groups().erase(key);
     {
       const py::gil_scoped_release release;
@@ -60,7 +60,8 @@ void watch_group(const py::handle& group) {
     }
     reference.dec_ref();  // it was released below, to live until now
   };
-  (void)py::weakref(group, py::cpp_function(when_gone)).release();
+  (void)py::weakref(value, py::cpp_function(when_gone)).release();
+  return group;
 }
 
 }  // namespace
@@ -138,8 +139,7 @@ Op read_op(const py::handle& value) {
 
 Group read_group(const py::handle& value) {
   if (value.is_none()) return Group::alone();  // a world that C++ code has joined does not count here
-  watch_group(value);
-  return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>()};
+  return {watched(value)};
 }
 
 ReadGroup read_any_group(const py::handle& value, const char* op) {
@@ -147,16 +147,12 @@ ReadGroup read_any_group(const py::handle& value, const char* op) {
   const py::tuple group_and_ranks = found;
   const py::object group = group_and_ranks[0];
   if (group.is_none()) return {.object = group, .group = Group::alone()};
-  watch_group(group);
-  return {.object = group,
-          .group = Group(group.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(),
-                         *read_sizes("ranks", group_and_ranks[1]))};
+  return {.object = group, .group = Group(watched(group), *read_sizes("ranks", group_and_ranks[1]))};
 }
 
 Group read_group(const py::handle& value, const py::handle& global_ranks) {
   if (value.is_none() || global_ranks.is_none()) return read_group(value);
-  watch_group(value);
-  return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(), *read_sizes("ranks", global_ranks)};
+  return {watched(value), *read_sizes("ranks", global_ranks)};
 }
 
 py::tuple as_tuple(const Sizes& sizes) {

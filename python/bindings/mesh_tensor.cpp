@@ -11,6 +11,7 @@
 #include "ops/mesh/place.h"
 #include "ops/mesh/prepared_plan.h"
 #include "ops/mesh/redistribution.h"
+#include "ops/mesh/survivors.h"
 #include "shardway/redistribute.h"
 #include "torch_dtype.h"
 #include "values.h"
@@ -72,9 +73,12 @@ struct GivenTarget {
 
 GivenTarget read_request(const Layout& from, const py::handle& placements, const py::handle& mesh,
                          const py::handle& topology, const py::handle& max_bytes, const py::handle& plan,
-                         const py::handle& grad_placements) {
+                         const py::handle& grad_placements, const std::optional<Group>& living,
+                         const py::handle& copies) {
   GivenTarget target;
   RedistributeOptions& options = target.options;
+  options.group = living;
+  options.copies = read_copies(copies);
   if (!plan.is_none()) {
     if (!py::isinstance<Plan>(plan)) throw BadArgument("plan=" + text_of(plan) + " is no Plan");
     options.plan = plan.cast<std::shared_ptr<Plan>>();
@@ -82,7 +86,7 @@ GivenTarget read_request(const Layout& from, const py::handle& placements, const
   options.topology = read_topology(topology);
   if (!max_bytes.is_none()) options.max_bytes = read_int("max_bytes", max_bytes);
   if (!grad_placements.is_none()) options.grad_placements = read_placements(grad_placements, from.ndim());
-  target.layout = read_target(from, placements, mesh, options.plan);
+  target.layout = read_target(from, placements, mesh, options.plan, living);
   return target;
 }
 
@@ -104,26 +108,30 @@ GivenTarget read_request(const Layout& from, const py::handle& placements, const
 
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
                            const py::object& topology, const py::object& max_bytes, const py::object& plan,
-                           const py::object& grad_placements, const py::object& async_op) {
+                           const py::object& grad_placements, const py::object& async_op,
+                           const py::object& group, const py::object& copies) {
+  const auto [mover, living] = read_mover(self.group, group);
   GivenTarget target;
   bool is_async = false;
   const std::string problem = problem_reading([&] {
-    target = read_request(self.tensor.layout(), placements, mesh, topology, max_bytes, plan, grad_placements);
+    target = read_request(self.tensor.layout(), placements, mesh, topology, max_bytes, plan, grad_placements,
+                          living, copies);
     is_async = read_flag("async_op", async_op);
   });
+  if (!problem.empty() && living) refuse_in_group(*living, problem);
   if (!problem.empty()) refuse_for(self, problem);
   if (is_async) {
     auto call = [&] {
       const py::gil_scoped_release release;
       return redistribute_async(self.tensor, *target.layout, target.options);
     }();
-    return py::cast(BoundHandle{.call = std::move(call), .group = self.group});
+    return py::cast(BoundHandle{.call = std::move(call), .group = mover});
   }
   MeshTensor result = [&] {
     const py::gil_scoped_release release;
     return redistribute(self.tensor, *target.layout, target.options);
   }();
-  return py::cast(BoundTensor{.tensor = std::move(result), .group = self.group});
+  return py::cast(BoundTensor{.tensor = std::move(result), .group = mover});
 }
 
 BoundTensor distribute_of(const py::object& tensor, const py::object& mesh, const py::object& placements,
@@ -172,7 +180,7 @@ void backward_of(const BoundTensor& self, const py::object& gradient) {
 }  // namespace
 
 Layout read_target(const Layout& from, const py::handle& placements, const py::handle& mesh,
-                   const std::shared_ptr<const Plan>& plan) {
+                   const std::shared_ptr<const Plan>& plan, const std::optional<Group>& living) {
   if (placements.is_none() && plan) return plan->to;
   if (placements.is_none()) throw BadArgument("placements is None, and no plan is given");
   if (py::isinstance<Layout>(placements)) {
@@ -181,7 +189,33 @@ Layout read_target(const Layout& from, const py::handle& placements, const py::h
   }
   if (py::isinstance<Mesh>(placements) || py::hasattr(placements, "mesh_dim_names"))
     throw BadArgument("placements is a " + type_name(placements) + ": did you mean mesh=?");
-  return from.with(mesh.is_none() ? from.mesh() : read_mesh(mesh), read_placements(placements, from.ndim()));
+  return from.with(mesh.is_none() ? mesh_of_living(from.mesh(), living) : read_mesh(mesh),
+                   read_placements(placements, from.ndim()));
+}
+
+Mover read_mover(const py::object& own, const py::object& given) {
+  if (given.is_none()) return {.object = own, .living = std::nullopt};
+  const ReadGroup read = read_any_group(given, "redistribute");
+  return {.object = read.object, .living = read.group};
+}
+
+std::vector<MeshTensor> read_copies(const py::handle& value) {
+  if (value.is_none()) return {};
+  if (py::isinstance<BoundTensor>(value)) return {value.cast<const BoundTensor&>().tensor};
+  std::vector<MeshTensor> copies;
+  if (!py::isinstance<py::list>(value) && !py::isinstance<py::tuple>(value))
+    throw BadArgument("copies is a " + type_name(value) + ", not a MeshTensor or a list of them");
+  for (const py::handle& copy : value) {
+    if (!py::isinstance<BoundTensor>(copy))
+      throw BadArgument("copies has a " + type_name(copy) + ", which is no MeshTensor");
+    copies.push_back(copy.cast<const BoundTensor&>().tensor);
+  }
+  return copies;
+}
+
+void refuse_in_group(const Group& group, const std::string& problem) {
+  const py::gil_scoped_release release;
+  fail_together(Collective::redistribute, problem, group, /*sizes_known=*/false);
 }
 
 std::optional<Topology> read_topology(const py::handle& value) {

@@ -36,7 +36,8 @@ void read_targets(const py::sequence& placements, const py::handle& mesh, Read& 
     const Layout& from = read.tensors[i].layout();
     const bool is_as_before =
         i > 0 && given.is(py::object(placements[i - 1])) && from == read.tensors[i - 1].layout();
-    read.targets.push_back(is_as_before ? read.targets.back() : read_target(from, given, mesh, nullptr));
+    read.targets.push_back(is_as_before ? read.targets.back()
+                                        : read_target(from, given, mesh, nullptr, read.options.group));
   }
 }
 
@@ -88,15 +89,27 @@ py::list mesh_tensors_of(const py::sequence& locals, const py::sequence& layouts
   fail_together(Collective::redistribute, problem, tensor.group(), knows_all(tensor), tensor.local());
 }
 
+// The copies of each tensor: None, or a list that has an entry per tensor.
+void read_all_copies(const py::handle& copies, Read& read) {
+  if (copies.is_none()) return;
+  if (!py::isinstance<py::list>(copies) && !py::isinstance<py::tuple>(copies))
+    throw BadArgument("copies is a " + type_name(copies) + ", but t is a list: pass a list, too");
+  for (const py::handle& of_tensor : copies) read.options.copies.push_back(read_copies(of_tensor));
+}
+
 // Reads a list that has as many placements as tensors.
 Read read_list(GivenTensors tensors, const py::sequence& placements, const py::object& mesh,
-               const py::object& topology, const py::object& max_bytes) {
+               const py::object& topology, const py::object& max_bytes,
+               const std::optional<Group>& living = std::nullopt, const py::object& copies = py::none()) {
   Read read{.tensors = std::move(tensors)};
+  read.options.group = living;
   const std::string problem = problem_reading([&] {
+    read_all_copies(copies, read);
     read.options.topology = read_topology(topology);
     if (!max_bytes.is_none()) read.options.max_bytes = read_int("max_bytes", max_bytes);
     read_targets(placements, mesh, read);
   });
+  if (!problem.empty() && living) refuse_in_group(*living, problem);
   if (!problem.empty()) refuse_list(read.tensors[0], problem);
   return read;
 }
@@ -127,22 +140,26 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
 
 py::object redistribute_list_of(const py::sequence& tensors, const py::sequence& placements,
                                 const py::object& mesh, const py::object& topology,
-                                const py::object& max_bytes, const py::object& async_op) {
+                                const py::object& max_bytes, const py::object& async_op,
+                                const py::object& group, const py::object& copies) {
   GivenTensors given;
   for (const py::handle& tensor : tensors) given.push_back(tensor.cast<const BoundTensor&>().tensor);
-  const auto& first = py::object(tensors[0]).cast<const BoundTensor&>();
+  const py::object first_object = tensors[0];
+  const auto& first = first_object.cast<const BoundTensor&>();
+  const auto [mover, living] = read_mover(first.group, group);
   bool is_async = false;
   const std::string problem = problem_reading([&] { is_async = read_flag("async_op", async_op); });
+  if (!problem.empty() && living) refuse_in_group(*living, problem);
   if (!problem.empty()) refuse_list(first.tensor, problem);
-  const Read read = read_list(std::move(given), placements, mesh, topology, max_bytes);
+  const Read read = read_list(std::move(given), placements, mesh, topology, max_bytes, living, copies);
   if (is_async) {
     auto call = [&] {
       const py::gil_scoped_release release;
       return redistribute_async(read.tensors, read.targets, read.options);
     }();
-    return py::cast(BoundListHandle{.call = std::move(call), .group = first.group});
+    return py::cast(BoundListHandle{.call = std::move(call), .group = mover});
   }
-  return list_of(run_list(read), first.group);
+  return list_of(run_list(read), mover);
 }
 
 }  // namespace

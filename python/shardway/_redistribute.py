@@ -31,6 +31,8 @@ def redistribute(
     plan: Plan | None = None,
     grad_placements: Sequence[PlacementLike] | None = None,
     async_op: Literal[False] = False,
+    group: GroupLike = None,
+    copies: MeshTensor | Sequence[MeshTensor] | None = None,
 ) -> MeshTensor: ...
 @overload
 def redistribute(
@@ -43,6 +45,8 @@ def redistribute(
     plan: Plan | None = None,
     grad_placements: Sequence[PlacementLike] | None = None,
     async_op: Literal[True],
+    group: GroupLike = None,
+    copies: MeshTensor | Sequence[MeshTensor] | None = None,
 ) -> MeshTensorHandle: ...
 @overload
 def redistribute(
@@ -77,6 +81,8 @@ def redistribute(
     topology: Topology | None = None,
     max_bytes: int | None = None,
     async_op: Literal[False] = False,
+    group: GroupLike = None,
+    copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None = None,
 ) -> list[MeshTensor]: ...
 @overload
 def redistribute(
@@ -87,6 +93,8 @@ def redistribute(
     topology: Topology | None = None,
     max_bytes: int | None = None,
     async_op: Literal[True],
+    group: GroupLike = None,
+    copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None = None,
 ) -> MeshTensorListHandle: ...
 @overload
 def redistribute(
@@ -118,6 +126,8 @@ def redistribute(
     plan: Plan | None = None,
     grad_placements: Sequence[PlacementLike] | None = None,
     async_op: bool = False,
+    group: GroupLike = None,
+    copies: Any = None,
 ) -> Any:
     """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
 
@@ -133,13 +143,20 @@ def redistribute(
 
     A list of tensors gives a list: all move in one exchange per step. `placements` are those of all, or a list
     with those of each; neither `plan` nor `grad_placements` is for lists.
+
+    After a death `group` is that of the living ranks, as `shrink` gives it: each part of a MeshTensor comes from a
+    living rank that holds it, by a replica or by one of `copies`: the same tensor in other layouts, a MeshTensor or
+    several, for a list an entry per tensor. What nobody holds any more is a ValueError on every rank that names the
+    lost boxes. Without `mesh` the result is on the living ranks of a mesh of one dim. It has no gradient.
     """
     if isinstance(t, MeshTensor):
-        return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
+        return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, copies)
     if isinstance(t, (list, tuple)):
         if plan is not None or grad_placements is not None:
-            refuse("plan and grad_placements are for one tensor, but t is a list", t, mesh)
-        return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op)
+            refuse("plan and grad_placements are for one tensor, but t is a list", t, mesh, group)
+        return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op, group, copies)
+    if group is not None or copies is not None:
+        refuse("group and copies are for MeshTensors: see MeshTensor.from_dtensor", [t], mesh, group)
     from shardway._dtensor_redistribute import redistribute_dtensor
 
     return redistribute_dtensor(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
@@ -152,23 +169,29 @@ def _redistribute_list(
     topology: Topology | None,
     max_bytes: int | None,
     async_op: bool,
+    group: GroupLike,
+    copies: Any,
 ) -> Any:
     if not tensors:
-        refuse("t is an empty list", tensors, mesh)
+        refuse("t is an empty list", tensors, mesh, group)
     is_for_each = isinstance(placements, Sequence) and any(isinstance(p, (Sequence, Layout)) for p in placements)
     targets = list(placements) if is_for_each else [placements] * len(tensors)
     if len(targets) != len(tensors):
-        refuse(f"there are placements for {len(targets)} tensors, but t has {len(tensors)}", tensors, mesh)
+        refuse(f"there are placements for {len(targets)} tensors, but t has {len(tensors)}", tensors, mesh, group)
     if all(isinstance(t, MeshTensor) for t in tensors):
-        return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op)
+        return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op, group, copies)
+    if group is not None or copies is not None:
+        refuse("group and copies are for MeshTensors: see MeshTensor.from_dtensor", tensors, mesh, group)
     from shardway._dtensor_redistribute import redistribute_dtensors
 
     return redistribute_dtensors(tensors, targets, mesh, topology, max_bytes, async_op)
 
 
-def refuse(problem: str, tensors: Sequence[object], mesh: object) -> NoReturn:
-    """Raises a problem of this rank on every rank that waits for it: on those of the first of `tensors` that is one, of
-    the mesh that was given, or of the default group."""
+def refuse(problem: str, tensors: Sequence[object], mesh: object, group: GroupLike = None) -> NoReturn:
+    """Raises a problem of this rank on every rank that waits for it: on those of the group that was given, of the first
+    of `tensors` that is one, of the mesh that was given, or of the default group."""
+    if group is not None:
+        _C.refuse_redistribute_in(group, problem)
     for t in tensors:
         if isinstance(t, MeshTensor):
             _C.refuse_redistribute_list(t, problem)

@@ -208,6 +208,37 @@ TEST(RedistributeRefusals, ATensorThatDoesNotFitItsLayoutIsTold) {
   EXPECT_EQ(said({}), "MeshTensor: this rank is in the mesh 1, but has no local (rank 0)");
 }
 
+// Rank 3 has died. What it held lies on rank 0, too.
+TEST(RedistributeToLiving, TakesWhatTheDeadHeldFromTheirCopies) {
+  const at::Tensor whole = at::arange(20).reshape({10, 2});
+  std::vector<std::optional<MeshTensor>> held(4);
+  std::vector<std::optional<MeshTensor>> copies(4);
+  run_as_threads(4, [&](const Group& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    held[rank] = distribute(whole, Mesh({4}), {shard(0)}, {.group = group});
+    copies[rank] = redistribute(*held[rank], {shard(0)}, {.mesh = Mesh({4}, {1, 2, 3, 0}, {})});
+  });
+  run_as_threads(3, [&](const Group& living) {
+    const auto rank = static_cast<size_t>(living.rank());
+    const MeshTensor rows =
+        redistribute(*held[rank], {shard(0)}, {.group = living, .copies = {*copies[rank]}});
+    EXPECT_EQ(rows.layout().mesh(), Mesh({3}));
+    EXPECT_TRUE(at::equal(rows.local(), whole.tensor_split({4, 8})[living.rank()]));
+    EXPECT_TRUE(at::equal(rows.full(), whole));
+    const auto list = redistribute(std::vector{*held[rank], *copies[rank]}, {rows.layout(), rows.layout()},
+                                   {.group = living, .copies = {{*copies[rank]}, {*held[rank]}}});
+    for (const MeshTensor& tensor : list) EXPECT_TRUE(at::equal(tensor.local(), rows.local()));
+    try {
+      redistribute(*held[rank], {shard(0)}, {.group = living});
+      FAIL() << "nothing was refused";
+    } catch (const c10::ValueError& error) {
+      EXPECT_STREQ(error.what_without_backtrace(),
+                   "redistribute: i64[10,2] on 4: S0 has lost [9,10)×[0,2) with rank 3, and no living rank "
+                   "holds a copy");
+    }
+  });
+}
+
 TEST(Distribute, PutsAWholeTensorOnAMesh) {
   const at::Tensor whole = at::arange(24).reshape({6, 4});
   run_as_threads(3, [&](const Group& group) {

@@ -98,12 +98,29 @@ def combined(a: Tensor, b: Tensor, op: str) -> Tensor:
     return a * b if op == "product" else a + b  # of bools: and, or
 
 
+_host_of: Sequence[int] | None = None  # by rank; None: all ranks are on one host
+
+
+def spread_over(host_of: Sequence[int] | None) -> None:
+    """From now on the reference of this process is for ranks of several hosts."""
+    global _host_of
+    _host_of = host_of
+
+
+def _in_order(addends: Sequence[Tensor], op: str) -> Tensor:
+    total = addends[0]
+    for addend in addends[1:]:
+        total = combined(total, addend, op)
+    return total
+
+
 def reduced(inputs: Sequence[Tensor], op: str = "sum") -> Tensor:
-    """All addends in rank order; f16 and bf16 in f32, rounded once; avg divided before that."""
+    """All addends in rank order, host by host; f16 and bf16 in f32, rounded once; avg divided before that."""
     dtype = inputs[0].dtype
-    total = inputs[0].to(accumulator(dtype))
-    for addend in inputs[1:]:
-        total = combined(total, addend.to(accumulator(dtype)), op)
+    by_host: dict[int, list[Tensor]] = {}
+    for rank, addend in enumerate(inputs):
+        by_host.setdefault(_host_of[rank] if _host_of else 0, []).append(addend.to(accumulator(dtype)))
+    total = _in_order([_in_order(addends, op) for addends in by_host.values()], op)
     if op == "avg" and dtype.is_complex:
         total = torch.view_as_complex(torch.view_as_real(total) / len(inputs))
     elif op == "avg":

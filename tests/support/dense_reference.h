@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -66,39 +67,83 @@ inline at::Tensor divided(const at::Tensor& t, int64_t divisor) {
   return t / at::full({}, divisor, t.options());
 }
 
-// The addends folded in order: f16 and bf16 in f32, divided (avg), then rounded once.
+// A label per rank; ranks with equal labels share a host. Empty: all do. A test of ranks on several hosts
+// sets it before they start.
+inline std::vector<int64_t>& host_labels() {
+  static std::vector<int64_t> labels;
+  return labels;
+}
+
+// The ranks of each host, in the order in which hosts are combined: that of their first ranks.
+inline std::vector<std::vector<size_t>> ranks_by_host(size_t ranks) {
+  std::vector<std::vector<size_t>> hosts;
+  std::vector<int64_t> labels_of_hosts;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const int64_t label = host_labels().empty() ? 0 : host_labels()[rank];
+    const auto found = std::find(labels_of_hosts.begin(), labels_of_hosts.end(), label);
+    const auto host = static_cast<size_t>(found - labels_of_hosts.begin());
+    if (host == hosts.size()) {
+      hosts.emplace_back();
+      labels_of_hosts.push_back(label);
+    }
+    hosts[host].push_back(rank);
+  }
+  return hosts;
+}
+
+// The addends folded in order, host by host: f16 and bf16 in f32, divided (avg), then rounded once.
 inline at::Tensor folded(const Tensors& addends, Op op) {
   const auto dtype = addends[0].scalar_type();
   const auto wide = accumulates_in_f32(dtype) ? at::kFloat : dtype;
-  at::Tensor result = addends[0].to(wide);
-  for (size_t i = 1; i < addends.size(); ++i) result = combined(op, result, addends[i].to(wide));
+  at::Tensor result;
+  for (const auto& ranks : ranks_by_host(addends.size())) {
+    at::Tensor of_host = addends[ranks[0]].to(wide);
+    for (size_t i = 1; i < ranks.size(); ++i) of_host = combined(op, of_host, addends[ranks[i]].to(wide));
+    result = result.defined() ? combined(op, result, of_host) : of_host;
+  }
   if (op == Op::avg) result = divided(result, static_cast<int64_t>(addends.size()));
   return result.to(dtype);
+}
+
+// What some ranks bring to the output of a rank: their combination, and where anything landed.
+struct Brought {
+  at::Tensor value = {};
+  at::Tensor landed = {};
+
+  void add(Op op, const at::Tensor& there, const at::Tensor& more) {
+    const at::Tensor sum = at::where(landed, combined(op, value, there), there);
+    value.copy_(at::where(more, sum, value));
+    landed.logical_or_(more);
+  }
+};
+
+inline Brought brought_by(const std::vector<size_t>& ranks, const Exchange& exchange, int64_t to,
+                          const Tensors& inputs, const at::Tensor& like) {
+  Brought brought{.value = at::zeros_like(like), .landed = at::zeros(like.sizes(), at::kBool)};
+  for (const size_t from : ranks) {
+    for (const Transfer& transfer : exchange.transfers) {
+      if (transfer.to != to || transfer.from != static_cast<int64_t>(from)) continue;
+      const at::Tensor box = box_of(inputs[from], transfer.source).to(like.scalar_type());
+      Brought part{.value = box_of(brought.value, transfer.target),
+                   .landed = box_of(brought.landed, transfer.target)};
+      part.add(exchange.op, box, at::ones_like(part.landed));
+    }
+  }
+  return brought;
 }
 
 // What rank `rank` has in its output after `exchange`, which held `before`.
 inline at::Tensor after(const Exchange& exchange, int64_t rank, const Tensors& inputs,
                         const at::Tensor& before) {
   const auto dtype = before.scalar_type();
-  const auto wide = accumulates_in_f32(dtype) ? at::kFloat : dtype;
-  at::Tensor result = before.to(wide, /*non_blocking=*/false, /*copy=*/true);
-  at::Tensor landed = at::zeros(before.sizes(), at::kLong);
-  for (size_t from = 0; from < inputs.size(); ++from) {
-    for (const Transfer& transfer : exchange.transfers) {
-      if (transfer.to != rank || transfer.from != static_cast<int64_t>(from)) continue;
-      const at::Tensor value = box_of(inputs[from], transfer.source).to(wide);
-      const at::Tensor here = box_of(result, transfer.target);
-      const at::Tensor already = box_of(landed, transfer.target);
-      if (already.any().item<bool>()) {
-        here.copy_(at::where(already > 0, combined(exchange.op, here, value), value));
-      } else {
-        here.copy_(value);
-      }
-      already.add_(1);
-    }
+  const at::Tensor wide = before.to(accumulates_in_f32(dtype) ? at::kFloat : dtype);
+  Brought all{.value = at::zeros_like(wide), .landed = at::zeros(wide.sizes(), at::kBool)};
+  for (const auto& ranks : ranks_by_host(inputs.size())) {
+    const Brought of_host = brought_by(ranks, exchange, rank, inputs, wide);
+    all.add(exchange.op, of_host.value, of_host.landed);
   }
-  if (exchange.divisor != 1) result = at::where(landed > 0, divided(result, exchange.divisor), result);
-  return result.to(dtype);
+  const at::Tensor result = exchange.divisor == 1 ? all.value : divided(all.value, exchange.divisor);
+  return at::where(all.landed, result, wide).to(dtype);
 }
 
 // The same values in memory that is not contiguous.

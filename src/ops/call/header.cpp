@@ -15,6 +15,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/block.h"
 #include "ops/call/numbering.h"
+#include "transport/common/giving_up.h"
 #include "transport/common/torch_kinds.h"
 #include "transport/memory/warm_memory.h"
 
@@ -90,8 +91,10 @@ Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, con
                 uint64_t mark) {
   const Subject subject{
       .mark = mark, .name = name_of(call.collective), .words = [&call] { return described(call); }};
-  return named(name_of(call.collective),
-               [&] { return group.transport().all_gather_block(mine, row_bytes, subject); });
+  Transport& transport = group.transport();
+  return named(name_of(call.collective), [&] {
+    return or_give_up(transport, [&] { return transport.all_gather_block(mine, row_bytes, subject); });
+  });
 }
 
 Agreement agreement_in(Blocks blocks, const Call& call, const Group& group, int64_t index) {

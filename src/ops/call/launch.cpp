@@ -11,6 +11,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/numbering.h"
 #include "ops/call/recording.h"
+#include "transport/common/giving_up.h"
 #include "transport/common/param_comms.h"
 #include "transport/common/transport.h"
 #include "transport/common/two_routes.h"
@@ -164,6 +165,17 @@ std::unique_ptr<Transfer> started(const Launch& launch, const at::Tensor& input,
   }));
 }
 
+// Whether others take part. They do not if every rank's tensor came with the agreement, or if this rank takes
+// only from itself.
+bool involves_others(const Launch& launch) {
+  return launch.forward.pattern != Pattern::own && launch.known.empty();
+}
+
+// To be told if this rank fails: the others, if they take part.
+Transport& audience(bool is_for_others, const Group& group) {
+  return is_for_others ? group.transport() : Group::alone().transport();
+}
+
 // The call that the gradients of the results belong to.
 Forward forward_of(const Launch& launch) {
   return {.collective = launch.collective,
@@ -229,10 +241,12 @@ class UnderWay {
       return Async<at::Tensor>([out = out_] { return out; });
     }
     return Async<at::Tensor>([x = launch_.x, out = out_, transfer = transfer_, saved, comms = comms_,
-                              group = group_, name = name_of(launch_.collective)]() mutable {
+                              group = group_, is_for_others = involves_others(launch_),
+                              name = name_of(launch_.collective)]() mutable {
       if (transfer) {
         const at::AutoDispatchBelowADInplaceOrView guard;
-        numbered(group, [&] { named(name, [&] { transfer->finish(); }); });
+        const auto finish = [&] { or_give_up(audience(is_for_others, group), [&] { transfer->finish(); }); };
+        numbered(group, [&] { named(name, finish); });
       }
       comms.reset();
       // The caller's `out` itself stays a plain tensor, so that it can be passed again in the next step.
@@ -268,7 +282,7 @@ class ListUnderWay {
   void start(const std::shared_ptr<ListUnderWay>& self) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     for (size_t i = 0; i < launches_.size(); ++i) {
-      if (!moves(launches_[i])) {
+      if (!involves_others(launches_[i])) {
         started(launches_[i], inputs_[i], outs_[i], group_)->finish();  // by this rank alone
       } else {
         calls_.push_back({.route = &launches_[i].forward,
@@ -285,7 +299,7 @@ class ListUnderWay {
   const std::vector<at::Tensor>& results() {
     if (transfer_) {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      in_words([&] { transfer_->finish(); });
+      in_words([&] { or_give_up(group_.transport(), [&] { transfer_->finish(); }); });
     }
     comms_.reset();
     add_gradients();
@@ -293,12 +307,6 @@ class ListUnderWay {
   }
 
  private:
-  // Whether others take part. They do not if every rank's tensor came with the agreement, or if this rank
-  // takes only from itself.
-  bool moves(const Launch& launch) const {
-    return launch.forward.pattern != Pattern::own && launch.known.empty();
-  }
-
   bool is_small(const Launch& launch) const {
     const int64_t most_bytes = launch.x.is_cpu() ? group_.transport().slot_bytes() : kSmallOnDevice;
     return launch.whole_elements >= 0 &&
@@ -381,15 +389,20 @@ at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
 }
 
 Async<at::Tensor> launch(Launch launch, const Group& group) {
-  UnderWay call(std::move(launch), group);
-  call.start();
-  return call.result();
+  return or_give_up(audience(involves_others(launch), group), [&] {
+    UnderWay call(std::move(launch), group);
+    call.start();
+    return call.result();
+  });
 }
 
 Async<std::vector<at::Tensor>> launch_all(std::vector<Launch> launches, const Group& group) {
-  auto list = std::make_shared<ListUnderWay>(std::move(launches), group);
-  list->start(list);
-  return Async<std::vector<at::Tensor>>([list] { return list->results(); });
+  const bool is_for_others = std::any_of(launches.begin(), launches.end(), involves_others);
+  return or_give_up(audience(is_for_others, group), [&] {
+    auto list = std::make_shared<ListUnderWay>(std::move(launches), group);
+    list->start(list);
+    return Async<std::vector<at::Tensor>>([list] { return list->results(); });
+  });
 }
 
 Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch(Agreement)>& decide,

@@ -3,6 +3,7 @@
 
 #include "ops/call/arguments.h"
 #include "shardway/group.h"
+#include "transport/common/giving_up.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
@@ -43,7 +44,8 @@ void execute(const Route& route, const at::Tensor& x, const at::Tensor& out, con
   const at::NoGradGuard guard;
   const Subject subject{
       .mark = shm::mark_of("execute"), .name = "execute", .words = [] { return std::string("execute"); }};
-  group.transport().start(route, materialized(x), out, {}, subject)->finish();
+  Transport& transport = group.transport();
+  or_give_up(transport, [&] { transport.start(route, materialized(x), out, {}, subject)->finish(); });
 }
 
 }  // namespace shardway

@@ -10,6 +10,7 @@
 #include "ops/call/arguments.h"
 #include "plan/geometry/exchange_rules.h"
 #include "transport/common/boxes.h"
+#include "transport/common/giving_up.h"
 #include "transport/memory/warm_memory.h"
 
 namespace shardway {
@@ -91,9 +92,20 @@ std::shared_ptr<const PreparedPlan> make_way(const std::shared_ptr<const Plan>& 
   return prepared;
 }
 
-// Small tensors are packed together. For a larger tensor, the two copies cost more than packing saves.
-bool is_small(const Layout& layout, Transport& transport) {
-  return Box::whole(layout.shape()).volume() * item_bytes(layout.dtype()) <= transport.slot_bytes();
+// To be told if this rank fails: the others, if they take part.
+Transport& audience(bool is_for_others, const Group& group) {
+  return is_for_others ? group.transport() : Group::alone().transport();
+}
+
+std::vector<RouteCall> next_legs(std::vector<Walker>& walkers, Transport& transport) {
+  std::vector<RouteCall> legs;
+  for (Walker& walker : walkers) {
+    if (auto leg = walker.next_leg()) {
+      leg->is_small = leg->x.is_cpu() && is_small(walker.prepared().plan->from, transport);
+      legs.push_back(*std::move(leg));
+    }
+  }
+  return legs;
 }
 
 }  // namespace
@@ -109,6 +121,11 @@ std::shared_ptr<const PreparedPlan> prepare(const std::shared_ptr<const Plan>& p
   auto made = make_way(plan, place, whole_up_to_bytes);
   PreparedPlans::instance().keep(key, made);
   return made;
+}
+
+// For a larger tensor, two copies cost more than packing saves.
+bool is_small(const Layout& layout, Transport& transport) {
+  return Box::whole(layout.shape()).volume() * item_bytes(layout.dtype()) <= transport.slot_bytes();
 }
 
 bool communicates(const PreparedPlan& prepared) {
@@ -148,10 +165,13 @@ void Walker::finish_stage() {
 at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, const Subject& subject) {
   const KnownInputs nothing;
   const KnownInputs* here = &known;
-  while (const auto leg = walker.next_leg()) {
-    group.transport().start(*leg->route, leg->x, leg->out, *here, subject)->finish();
-    here = &nothing;
-  }
+  const auto run = [&] {
+    while (const auto leg = walker.next_leg()) {
+      group.transport().start(*leg->route, leg->x, leg->out, *here, subject)->finish();
+      here = &nothing;
+    }
+  };
+  or_give_up(audience(communicates(walker.prepared()), group), run);
   return walker.held();
 }
 
@@ -160,17 +180,14 @@ void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subje
     walk(walkers[0], {}, group, subject);
     return;
   }
-  for (;;) {
-    std::vector<RouteCall> legs;
-    for (Walker& walker : walkers) {
-      if (auto leg = walker.next_leg()) {
-        leg->is_small = leg->x.is_cpu() && is_small(walker.prepared().plan->from, group.transport());
-        legs.push_back(*std::move(leg));
-      }
+  const auto speaks = [](const Walker& walker) { return communicates(walker.prepared()); };
+  or_give_up(audience(std::any_of(walkers.begin(), walkers.end(), speaks), group), [&] {
+    for (;;) {
+      const std::vector<RouteCall> legs = next_legs(walkers, group.transport());
+      if (legs.empty()) return;
+      group.transport().start_all(legs, subject)->finish();
     }
-    if (legs.empty()) return;
-    group.transport().start_all(legs, subject)->finish();
-  }
+  });
 }
 
 std::vector<int64_t> input_shape(const PreparedPlan& prepared, const MeshTensor::Place& place) {

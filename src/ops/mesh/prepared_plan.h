@@ -67,6 +67,9 @@ at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, co
 // The same for a list: takes all tensors one exchange further at a time.
 void walk(std::vector<Walker>& walkers, const Group& group, const Subject& subject);
 
+// Whether tensors of this layout are packed with others in a list. The same on every rank.
+bool is_small(const Layout& layout, Transport& transport);
+
 // The shape of this rank's input before the first step. On a rank outside the mesh it has no elements.
 std::vector<int64_t> input_shape(const PreparedPlan& prepared, const MeshTensor::Place& place);
 

@@ -8,6 +8,7 @@
 #include "ops/call/numbering.h"
 #include "ops/call/recording.h"
 #include "ops/mesh/redistribution.h"
+#include "ops/mesh/survivors.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
@@ -121,13 +122,27 @@ class Redistribution {
   std::shared_ptr<const Adjoint> adjoint_;
 };
 
+MeshTensor run_on_living(const MeshTensor& tensor, const std::function<Layout()>& target,
+                         const RedistributeOptions& options) {
+  const auto targets = [&] {
+    if (options.plan || options.grad_placements)
+      throw BadArgument("plan and grad_placements are for a tensor whose ranks all live");
+    return std::vector<Layout>{target()};
+  };
+  const RedistributeListOptions given{
+      .topology = options.topology, .max_bytes = options.max_bytes, .group = options.group};
+  return redistribute_to_living({.tensors = {tensor}, .copies = {options.copies}}, targets, given).front();
+}
+
 MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
                const RedistributeOptions& options) {
+  if (options.group) return run_on_living(tensor, target, options);
   const Recording recording("redistribute", tensor.local());
   std::optional<Layout> to;
   Request request;
   const std::string problem = problem_in([&] {
     to = target();
+    if (!options.copies.empty()) throw BadArgument(kCopiesNeedAGroup);
     check_local(tensor);
     read_request(tensor, *to, options, request);
   });
@@ -152,17 +167,18 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
 
 // Whether the call has to be posted to run asynchronously. Work on a device does so anyway, on the caller's
 // stream.
-bool is_on_cpu(const MeshTensor& tensor) {
+bool is_on_cpu(const MeshTensor& tensor, const Group& group) {
   if (tensor.local().defined()) return tensor.local().is_cpu();
-  return tensor.group().transport().refuses(c10::Device(c10::kCUDA, 0)).has_value();
+  return group.transport().refuses(c10::Device(c10::kCUDA, 0)).has_value();
 }
 
 Async<MeshTensor> run_async(const MeshTensor& tensor, std::function<Layout()> target,
                             const RedistributeOptions& options) {
-  const bool posts = tensor.group().distributed() && is_on_cpu(tensor);
+  const Group group = options.group.value_or(tensor.group());
+  const bool posts = group.distributed() && is_on_cpu(tensor, group);
   if (!posts) return Async<MeshTensor>([result = run(tensor, target, options)] { return result; });
   auto result = std::make_shared<std::optional<MeshTensor>>();
-  const std::shared_ptr<Posted> posted = tensor.group().transport().post(
+  const std::shared_ptr<Posted> posted = group.transport().post(
       [result, tensor, options, target = std::move(target)] { *result = run(tensor, target, options); });
   return Async<MeshTensor>([result, posted] {
     posted->wait();
@@ -172,8 +188,8 @@ Async<MeshTensor> run_async(const MeshTensor& tensor, std::function<Layout()> ta
 
 std::function<Layout()> target_of(const MeshTensor& tensor, const std::vector<Placement>& placements,
                                   const RedistributeOptions& options) {
-  return [=, from = tensor.layout(), mesh = options.mesh, order = options.order] {
-    return from.with(mesh ? *mesh : from.mesh(), placements, order);
+  return [=, from = tensor.layout(), mesh = options.mesh, order = options.order, group = options.group] {
+    return from.with(mesh ? *mesh : mesh_of_living(from.mesh(), group), placements, order);
   };
 }
 

@@ -1,7 +1,6 @@
 // Many tensors at once: one comparison of what the ranks are about to do, and one exchange per step.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <optional>
@@ -9,8 +8,10 @@
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/recording.h"
+#include "ops/mesh/listed_facts.h"
 #include "ops/mesh/mesh_rows.h"
 #include "ops/mesh/redistribution.h"
+#include "ops/mesh/survivors.h"
 
 namespace shardway {
 namespace {
@@ -67,64 +68,10 @@ CallHash hash_of(const MeshTensors& tensors, const Layouts& to, const Requests& 
   return hash;
 }
 
-// What this rank says about every tensor, one byte each: whether it requires grad, and on which device this
-// rank's part is, if it has one.
-at::Tensor flags_of(const MeshTensors& tensors) {
-  at::Tensor flags = at::zeros({static_cast<int64_t>(tensors.size())}, at::kByte);
-  auto* data = flags.mutable_data_ptr<uint8_t>();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor& local = tensors[i].local();
-    if (!local.defined()) continue;
-    const bool requires_grad = at::GradMode::is_enabled() && local.requires_grad();
-    const auto device = static_cast<uint8_t>(local.device().type());
-    data[i] = static_cast<uint8_t>((device + 1) << 1 | (requires_grad ? 1 : 0));
-  }
-  return flags;
-}
-
 // Whether the ranks move their tensors without comparing first.
 bool skips_exchange(const MeshTensors& tensors, const Group& group) {
   return std::all_of(tensors.begin(), tensors.end(), knows_all) &&
          !named("redistribute", [&] { return checks_every_call(tensors[0].local(), group); });
-}
-
-// Every rank's flags, by rank. They came with the comparison, unless there are too many for a block. Then
-// this is collective.
-KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const Group& group) {
-  if (KnownInputs known = agreement.known_inputs(); !known.empty()) {
-    known[static_cast<size_t>(group.rank())] = mine;
-    return known;
-  }
-  Transport& transport = group.transport();
-  const Subject subject = moves_of("redistribute", agreement.number());
-  std::vector<at::Tensor> pieces;
-  for (const at::Tensor& piece : mine.split(transport.slot_bytes()))
-    pieces.push_back(transport.all_gather_block(piece, piece.numel(), subject).rows);
-  return at::cat(pieces, 1).unbind();
-}
-
-// Facts about one tensor, from what all ranks said about it.
-struct ListedFacts {
-  bool wants_gradient = false;
-  std::optional<c10::DeviceType> device = std::nullopt;
-};
-
-// Throws the same c10::ValueError on every rank if two ranks have a tensor on different devices.
-std::vector<ListedFacts> facts_in(const KnownInputs& flags) {
-  std::vector<ListedFacts> facts(static_cast<size_t>(flags[0].numel()));
-  for (const at::Tensor& said : flags) {
-    const auto* data = said.const_data_ptr<uint8_t>();
-    for (size_t i = 0; i < facts.size(); ++i) {
-      if (data[i] == 0) continue;
-      const auto device = static_cast<c10::DeviceType>((data[i] >> 1) - 1);
-      TORCH_CHECK_VALUE(
-          facts[i].device.value_or(device) == device, "redistribute: ranks disagree on device of tensor ", i,
-          ": ", c10::DeviceTypeName(*facts[i].device, true), " and ", c10::DeviceTypeName(device, true));
-      facts[i].device = device;
-      facts[i].wants_gradient = facts[i].wants_gradient || (data[i] & 1) != 0;
-    }
-  }
-  return facts;
 }
 
 std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::Tensor>& inputs,
@@ -204,13 +151,19 @@ MeshTensors unmoved(const MeshTensors& tensors, const Layouts& to) {
 }
 
 MeshTensors run(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {
+  if (given.group)
+    return redistribute_to_living(
+        {tensors, given.copies}, [&] { return to; }, given);
   if (tensors.empty()) raise("redistribute", "the list of tensors is empty", 0);
   std::vector<at::Tensor> locals;
   for (const MeshTensor& tensor : tensors) locals.push_back(tensor.local());
   const Recording recording("redistribute", locals);
   const RedistributeOptions options{.topology = given.topology, .max_bytes = given.max_bytes};
   Requests requests;
-  const std::string problem = problem_in([&] { requests = read_requests(tensors, to, options); });
+  const std::string problem = problem_in([&] {
+    if (!given.copies.empty()) throw BadArgument(kCopiesNeedAGroup);
+    requests = read_requests(tensors, to, options);
+  });
   const Group& group = tensors[0].group();
   if (!group.distributed()) {
     if (!problem.empty()) raise("redistribute", problem, tensors[0].rank());
@@ -218,7 +171,7 @@ MeshTensors run(const MeshTensors& tensors, const Layouts& to, const Redistribut
   }
   Call call{.collective = Collective::redistribute, .problem = problem};
   if (problem.empty()) {
-    call.x = flags_of(tensors);
+    call.x = flags_of(locals);
     call.wanted = Wanted::whole;
     call.hash = hash_of(tensors, to, requests);
   }
@@ -240,11 +193,13 @@ MeshTensors redistribute(const MeshTensors& tensors, const Layouts& to,
 
 Async<MeshTensors> redistribute_async(const MeshTensors& tensors, const Layouts& to,
                                       const RedistributeListOptions& options) {
-  const bool posts = !tensors.empty() && can_be_posted(tensors[0].local(), tensors[0].group());
+  const bool posts =
+      !tensors.empty() && can_be_posted(tensors[0].local(), options.group.value_or(tensors[0].group()));
   if (!posts) return Async<MeshTensors>([result = run(tensors, to, options)] { return result; });
   auto result = std::make_shared<MeshTensors>();
-  const std::shared_ptr<Posted> posted =
-      tensors[0].group().transport().post([=] { *result = run(tensors, to, options); });
+  const std::shared_ptr<Posted> posted = options.group.value_or(tensors[0].group()).transport().post([=] {
+    *result = run(tensors, to, options);
+  });
   return Async<MeshTensors>([result, posted] {
     posted->wait();
     return *result;

@@ -36,19 +36,20 @@ Layout gradient_layout(const Layout& to, const std::optional<std::vector<Placeme
   return to.with(*given, to.order());
 }
 
-// The layout as text, with the ranks of its mesh unless they are 0, 1, …
+}  // namespace
+
 std::string described(const Layout& layout) {
   const Mesh& mesh = layout.mesh();
   if (mesh == Mesh(mesh.shape())) return to_string(layout);
   return c10::str(to_string(layout), " of ranks ", at::IntArrayRef(mesh.ranks()));
 }
 
-}  // namespace
+void check_local(const MeshTensor& tensor) { check_local(tensor, tensor.group()); }
 
-void check_local(const MeshTensor& tensor) {
+void check_local(const MeshTensor& tensor, const Group& group) {
   const at::Tensor& local = tensor.local();
   if (!local.defined()) return;
-  check_movable(local, tensor.group(), "local");
+  check_movable(local, group, "local");
   const auto box = tensor.box();
   if (!box || local.sizes() != at::IntArrayRef(box->extent))
     throw BadArgument(c10::str("local has been given the shape ", local.sizes(), ", which is not its box of ",

@@ -20,7 +20,9 @@ struct Request {
   bool keeps_layout = false;                      // the result is the input
 };
 
-// Throws std::invalid_argument if the local tensor is not what the layout says.
+// Throws std::invalid_argument if the local tensor is not what the layout says, or if the group cannot move
+// it.
+void check_local(const MeshTensor& tensor, const Group& group);
 void check_local(const MeshTensor& tensor);
 
 // Whether this rank knows all about the others: every rank has a tensor on a device, and layouts say the
@@ -31,6 +33,9 @@ void check_local(const MeshTensor& tensor);
 // has been checked.
 void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
                   Request& request);
+
+// The layout as text, with the ranks of its mesh unless they are 0, 1, …
+std::string described(const Layout& layout);
 
 // What ranks must say alike about the request, in words: a line per point.
 std::string words_of(const Layout& from, const Layout& to, const Request& request,
