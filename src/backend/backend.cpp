@@ -57,16 +57,20 @@ c10::intrusive_ptr<Options> options_like(const c10::intrusive_ptr<c10d::Backend:
 }  // namespace
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                 c10::intrusive_ptr<Options> options)
+                 c10::intrusive_ptr<Options> options, std::shared_ptr<ShmEngine> engine)
     : c10d::Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
+      engine_(std::move(engine)),
       table_(std::make_shared<Table>(size)),
       identity_(std::make_shared<Identity>(options_->group_name, options_->global_ranks_in_group)) {
   TORCH_CHECK_VALUE(size <= kMostRanks, "shardway: ", size, " ranks are more than the ", kMostRanks,
                     " that a group can have");
-  identity_->explain(
-      [&] { engine_ = std::make_shared<ShmEngine>(meet(*store_, rank, size, options_->timeout)); });
+  if (!engine_) {
+    identity_->explain([&] {
+      engine_ = std::make_shared<ShmEngine>(meet_on_one_host(*store_, rank, size, options_->timeout));
+    });
+  }
   init();
 }
 

@@ -29,8 +29,10 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 // _allgather_base and the like; within the backend only this class has methods of those names.
 class [[gnu::visibility("default")]] Backend : public c10d::Backend, public SharesMemory {
  public:
-  // Collective over the ranks that share the store. Throws c10::DistBackendError if they do not share a host.
-  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  // Collective over the ranks that share the store, unless they have met already and give their engine.
+  // Throws c10::DistBackendError if they do not share a host.
+  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options,
+          std::shared_ptr<ShmEngine> engine = nullptr);
   ~Backend() override;
 
   const std::string getBackendName() const override { return kName; }

@@ -3,25 +3,12 @@
 
 #include "backend/backend.h"
 #include "backend/call_options.h"
+#include "backend/memory.h"
 
 namespace shardway::backend {
 namespace {
 
 using c10d::OpType;
-
-const at::Tensor& only(const char* name, const Tensors& tensors) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": one tensor is expected, not ", tensors.size());
-  return tensors.front();
-}
-
-const Tensors& only(const char* name, const std::vector<Tensors>& lists) {
-  TORCH_CHECK_VALUE(lists.size() == 1, name, ": one list is expected, not ", lists.size());
-  return lists.front();
-}
-
-void check_lengths(const char* name, size_t outputs, size_t inputs) {
-  TORCH_CHECK_VALUE(outputs == inputs, name, ": ", outputs, " outputs for ", inputs, " inputs");
-}
 
 Tensors all_of(const std::vector<Tensors>& lists) {
   Tensors all;

@@ -49,6 +49,9 @@ class StoreMeeting {
     }
   }
 
+  // Once it has begun: the same on every rank, and another for every meeting.
+  const std::string& name() const { return prefix_; }
+
   // Collective. Returns every rank's block, one after another.
   std::vector<std::byte> exchange(std::span<const std::byte> mine) {
     const std::string round = prefix_ + std::to_string(rounds_++) + "/";
@@ -74,11 +77,11 @@ class StoreMeeting {
     if (rank_ == 0) store_.set(kCall, bytes_of(kNobodyCalls));
   }
 
-  // Deletes this rank's keys, once all ranks have read them. A store that cannot delete keys keeps a few
-  // hundred bytes.
-  void clean_up() {
+  // Deletes this rank's keys, once all ranks have read them; those of the last round may still be read by
+  // others, and are kept if asked. A store that cannot delete keys keeps a few hundred bytes.
+  void clean_up(bool keeps_last) {
     try {
-      for (int64_t round = 0; round < rounds_; ++round)
+      for (int64_t round = 0; round < rounds_ - (keeps_last ? 1 : 0); ++round)
         store_.deleteKey(prefix_ + std::to_string(round) + "/" + std::to_string(rank_));
       store_.deleteKey(rank_ == 0 ? prefix_ + "met" : here(rank_));
     } catch (const c10::Error&) {
@@ -172,33 +175,36 @@ class StoreMeeting {
   int64_t rounds_ = 0;
 };
 
-std::shared_ptr<shm::SharedGroup> join(StoreMeeting& meeting, int64_t rank, int64_t size,
-                                       std::chrono::milliseconds timeout) {
+Met join(StoreMeeting& meeting, int64_t rank, int64_t size, std::chrono::milliseconds timeout) {
   meeting.begin();
+  const auto exchange = [&](std::span<const std::byte> mine) { return meeting.exchange(mine); };
   shm::JoinedGroup joined =
-      shm::SharedGroup::join({.rank = rank,
-                              .size = size,
-                              .exchange = [&](auto mine) { return meeting.exchange(mine); },
-                              .timeout = timeout});
-  TORCH_CHECK_WITH(DistBackendError, joined.group != nullptr, "shardway: the ranks share no memory, ",
-                   joined.why_not,
-                   ": use init_process_group(\"gloo\"), on which shardway's own calls work on any hosts");
-  meeting.end_call();
-  std::vector<std::byte> rows(static_cast<size_t>(size));
-  joined.group->gather_notes({.rows = rows.data(), .row_bytes = 1});
-  meeting.clean_up();
-  return std::move(joined.group);
+      shm::SharedGroup::join({.rank = rank, .size = size, .exchange = exchange, .timeout = timeout});
+  Met met{.group = std::move(joined.group), .name = meeting.name()};
+  if (joined.spans_hosts) {
+    met.hosts = shm::join_hosts({.rank = rank, .size = size, .exchange = exchange, .timeout = timeout});
+    meeting.end_call();
+    meeting.exchange({});  // all have read what came before
+  } else {
+    TORCH_CHECK_WITH(DistBackendError, met.group != nullptr, "shardway: the ranks share no memory, ",
+                     joined.why_not,
+                     ": use init_process_group(\"gloo\"), on which shardway's own calls work on any hosts");
+    meeting.end_call();
+    std::vector<std::byte> rows(static_cast<size_t>(size));
+    met.group->gather_notes({.rows = rows.data(), .row_bytes = 1});
+  }
+  meeting.clean_up(/*keeps_last=*/joined.spans_hosts);
+  return met;
 }
 
 }  // namespace
 
-std::shared_ptr<shm::SharedGroup> meet(c10d::Store& store, int64_t rank, int64_t size,
-                                       std::chrono::milliseconds timeout) {
+Met meet(c10d::Store& store, int64_t rank, int64_t size, std::chrono::milliseconds timeout) {
   StoreMeeting meeting(store, rank, size, timeout);
-  std::shared_ptr<shm::SharedGroup> group;
+  Met met;
   try {
     translated(
-        rank, [&] { group = join(meeting, rank, size, timeout); }, "shardway");
+        rank, [&] { met = join(meeting, rank, size, timeout); }, "shardway");
   } catch (...) {
     try {
       meeting.end_call();
@@ -206,7 +212,15 @@ std::shared_ptr<shm::SharedGroup> meet(c10d::Store& store, int64_t rank, int64_t
     }
     throw;
   }
-  return group;
+  return met;
+}
+
+std::shared_ptr<shm::SharedGroup> meet_on_one_host(c10d::Store& store, int64_t rank, int64_t size,
+                                                   std::chrono::milliseconds timeout) {
+  Met met = meet(store, rank, size, timeout);
+  TORCH_CHECK_WITH(DistBackendError, met.group != nullptr, "shardway: the ranks are on several hosts (rank ",
+                   rank, ")");
+  return std::move(met.group);
 }
 
 }  // namespace shardway::backend

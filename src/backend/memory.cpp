@@ -50,6 +50,20 @@ void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarTyp
   }
 }
 
+const at::Tensor& only(const char* name, const std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": one tensor is expected, not ", tensors.size());
+  return tensors.front();
+}
+
+const std::vector<at::Tensor>& only(const char* name, const std::vector<std::vector<at::Tensor>>& lists) {
+  TORCH_CHECK_VALUE(lists.size() == 1, name, ": one list is expected, not ", lists.size());
+  return lists.front();
+}
+
+void check_lengths(const char* name, size_t outputs, size_t inputs) {
+  TORCH_CHECK_VALUE(outputs == inputs, name, ": ", outputs, " outputs for ", inputs, " inputs");
+}
+
 at::Tensor packed(const at::Tensor& t) {
   return is_packed(t) ? t : t.resolve_conj().resolve_neg().contiguous();
 }

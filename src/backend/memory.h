@@ -22,6 +22,12 @@ struct Counts {
 void check_tensor(const at::Tensor& t);
 void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarType dtype);
 
+// What c10d passes as a list of one, and lists that go together. They throw c10::ValueError in the name of
+// the call.
+const at::Tensor& only(const char* name, const std::vector<at::Tensor>& tensors);
+const std::vector<at::Tensor>& only(const char* name, const std::vector<std::vector<at::Tensor>>& lists);
+void check_lengths(const char* name, size_t outputs, size_t inputs);
+
 // Returns the tensor, or a contiguous copy of it.
 at::Tensor packed(const at::Tensor& t);
 
