@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from os import PathLike
 from typing import Literal, NoReturn, TypeAlias, overload
@@ -20,9 +20,27 @@ class BackendOptions(Backend.Options):
     def __init__(self, timeout: timedelta = ...) -> None: ...
 
 class ProcessGroupShardway(Backend):
-    def __init__(self, store: Store, rank: int, size: int, options: BackendOptions) -> None: ...
+    def __init__(
+        self, store: Store, rank: int, size: int, options: BackendOptions, met: Survivors | None = None
+    ) -> None: ...
     def get_error(self) -> ErrorType: ...
 
+def make_backend(
+    store: Store, rank: int, size: int, options: BackendOptions, make_gloo: Callable[[str], Backend]
+) -> Backend: ...
+
+class Survivors:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def members(self) -> list[int]: ...
+    def told(self, mine: str) -> list[str]: ...
+    def shrunk(self, timeout: timedelta | None) -> Survivors: ...
+    def serve(self, group: ProcessGroup) -> None: ...
+
+def survivors_of(group: ProcessGroup, timeout: timedelta | None) -> Survivors | None: ...
 def disown_group(group: ProcessGroup) -> None: ...
 def has_engine(group: ProcessGroup) -> bool: ...
 
@@ -177,6 +195,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor: ...
 def use_shared_allocator() -> None: ...
 def tuning_stats() -> dict[str, object]: ...
 def last_calls() -> list[dict[str, object]]: ...
+def dump_last_calls(prefix: str) -> str: ...
 def gather_sizes(x: Tensor, dim: int, group: ProcessGroup | None) -> tuple[int, ...]: ...
 def split_by_rank(parts: Sequence[Tensor] | Tensor, group: ProcessGroup | None) -> tuple[Tensor, tuple[int, ...]]: ...
 
@@ -299,6 +318,7 @@ class Topology:
         dims: Mapping[str | int, LinkLike] | None = None,
         ranks_per_host: int | None = None,
         host_of_rank: Sequence[int] | None = None,
+        two_levels: bool = False,
         copy_gib_per_s: float | None = None,
         reduce_gib_per_s: float | None = None,
         source: str = "given",
@@ -326,6 +346,8 @@ class Topology:
     def ranks_per_host(self) -> int | None: ...
     @property
     def host_of_rank(self) -> tuple[int, ...] | None: ...
+    @property
+    def two_levels(self) -> bool: ...
     @property
     def copy_gib_per_s(self) -> float: ...
     @property
@@ -356,6 +378,9 @@ class Step:
     def total_bytes(self) -> int: ...
     @property
     def peak_bytes(self) -> int: ...
+    @property
+    def crossing_bytes(self) -> int:
+        """Of the total, between hosts; counted in two levels only."""
 
 class Alternative:
     """A plan that was looked at and lost."""
@@ -393,6 +418,10 @@ class Plan:
     def total_bytes(self) -> int: ...
     @property
     def peak_bytes(self) -> int: ...
+    @property
+    def in_two_levels(self) -> bool: ...
+    @property
+    def crossing_bytes(self) -> int: ...
     @property
     def topology(self) -> str:
         """Where the figures come from."""
@@ -470,6 +499,8 @@ def redistribute(
     plan: Plan | None,
     grad_placements: Sequence[PlacementLike] | None,
     async_op: Literal[False],
+    group: GroupLike,
+    copies: MeshTensor | Sequence[MeshTensor] | None,
 ) -> MeshTensor: ...
 @overload
 def redistribute(
@@ -481,6 +512,8 @@ def redistribute(
     plan: Plan | None,
     grad_placements: Sequence[PlacementLike] | None,
     async_op: bool,
+    group: GroupLike,
+    copies: MeshTensor | Sequence[MeshTensor] | None,
 ) -> MeshTensor | MeshTensorHandle: ...
 @overload
 def redistribute_list(
@@ -490,6 +523,8 @@ def redistribute_list(
     topology: Topology | None,
     max_bytes: int | None,
     async_op: Literal[False],
+    group: GroupLike,
+    copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None,
 ) -> list[MeshTensor]: ...
 @overload
 def redistribute_list(
@@ -499,6 +534,8 @@ def redistribute_list(
     topology: Topology | None,
     max_bytes: int | None,
     async_op: bool,
+    group: GroupLike,
+    copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None,
 ) -> list[MeshTensor] | MeshTensorListHandle: ...
 def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
     """Raises a problem of this rank on every rank of the tensor's group: collective."""

@@ -49,7 +49,8 @@ from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather,
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
 from shardway._redistribute import distribute, redistribute, use_for_dtensor
 from shardway._rooted import broadcast, gather_v, scatter_v
-from shardway._stats import last_calls, stats
+from shardway._shrink import shrink
+from shardway._stats import dump_last_calls, last_calls, stats
 
 # For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
 cmake_prefix_path: str = os.path.dirname(os.path.abspath(__file__))
@@ -90,6 +91,7 @@ __all__ = [
     "cmake_prefix_path",
     "distribute",
     "draw",
+    "dump_last_calls",
     "empty",
     "empty_cache",
     "for_checkpoint",
@@ -102,6 +104,7 @@ __all__ = [
     "redistribute_cost",
     "reduce_scatter_v",
     "scatter_v",
+    "shrink",
     "split_by_rank",
     "stats",
     "use_for_dtensor",

@@ -103,7 +103,7 @@ def redistribute_dtensors(
         _C.refuse_redistribute_list(_C.mesh_tensors(locals_[:1], sources[:1], group)[0], problem)
     if async_op:
         handle = _C.redistribute_list(
-            _C.mesh_tensors(locals_, sources, group), targets, mesh, topology, max_bytes, async_op
+            _C.mesh_tensors(locals_, sources, group), targets, mesh, topology, max_bytes, async_op, None, None
         )
         assert isinstance(handle, MeshTensorListHandle)
         return DTensorListHandle(handle, dtensors, kinds, device_mesh)
@@ -155,7 +155,7 @@ def redistribute_dtensor(
     if problem is not None:
         _C.refuse_redistribute(source, problem)
     with torch.no_grad():
-        moved = _C.redistribute(source, placements, mesh, topology, max_bytes, plan, None, async_op)
+        moved = _C.redistribute(source, placements, mesh, topology, max_bytes, plan, None, async_op, None, None)
     if isinstance(moved, MeshTensorHandle):
         return DTensorHandle(moved, dtensor, device_mesh)
     return _wrapped(dtensor, moved, device_mesh)
@@ -358,5 +358,6 @@ def _returned(grad: DTensor, layout: Layout, device_mesh: DeviceMesh) -> DTensor
     """A gradient in the layout of what it is the gradient of, Replicate for Partial; differentiable."""
     target = layout.with_([Replicate() if p.is_partial() else p for p in layout.placements], layout.order)
     with torch.no_grad():
-        moved = _C.redistribute(_source_of(grad, device_mesh), target, None, None, None, None, None, False)
+        source = _source_of(grad, device_mesh)
+        moved = _C.redistribute(source, target, None, None, None, None, None, False, None, None)
     return _wrapped(grad, moved, device_mesh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_tensor_parallel_gives_loss_and_gradients_of_one_process(ranks: int) -> 
 def test_tensor_parallel_works_with_more_ranks_than_columns() -> None:
     output = run("examples/tensor_parallel.py", "-n", "3", "--hidden", "2")
     assert "hidden columns per rank [1, 1, 0]" in output
+
+
+@pytest.mark.parametrize(("victim", "backend"), [(0, "gloo"), (2, "shardway")])
+def test_training_goes_on_without_a_killed_rank_as_if_it_had_been_started_so(victim: int, backend: str) -> None:
+    output = run("examples/keep_going.py", "--kill", str(victim), "--backend", backend)
+    assert re.search(rf"rank {victim} was killed: error after .*, next step finished after \d+ ms\n", output)
+    ending = rf"ok: after rank {victim} was killed, \d losses are those of a run that was started so\n"
+    assert re.search(ending + "$", output), output
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
