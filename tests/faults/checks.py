@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tests.faults.axes import FAULTY, RANKS, Cell, Traits
+from tests.faults.axes import RANKS, Cell, Traits
 from tests.faults.expectations import (
     AT_ONCE_S,
-    GLOO_DEATH_TIMEOUT_S,
     OVER,
     SOON_S,
     USABLE,
     Expected,
     Rule,
-    known_miss,
     rule_of,
 )
 from tests.faults.observation import UNTOUCHED, Outcome, Record, Seen
@@ -28,20 +26,11 @@ class Verdict:
     rule: str
     problems: list[str] = field(default_factory=list)
     detection_s: float = 0.0  # the slowest of those who were told by an error
-    waited_for_a_survivor: list[int] = field(default_factory=list)  # ranks; see expectations.waits_for_a_survivor
-
     waits_for_timeout: bool = False  # it is the timeout that ends the call
 
     @property
     def is_as_expected(self) -> bool:
         return not self.problems
-
-    @property
-    def known_miss(self) -> str | None:
-        """Why this is a miss that is known: a rank was told within the timeout, and not within a second."""
-        is_late_alone = all(re.search(r"\btold after ", problem) for problem in self.problems)
-        is_in_time = self.detection_s <= GLOO_DEATH_TIMEOUT_S + SOON_S
-        return known_miss(Cell.of(self.cell)) if self.problems and is_late_alone and is_in_time else None
 
 
 def judge(cell: Cell, traits: Traits, record: Record) -> Verdict:
@@ -52,11 +41,11 @@ def judge(cell: Cell, traits: Traits, record: Record) -> Verdict:
         return verdict
     for seen in record.ranks:
         expected = rule.of(seen.rank)
-        problems = _process(seen) if expected is None else _rank(seen, expected, rule, verdict)
+        problems = _process(seen) if expected is None else _rank(seen, expected, rule)
         verdict.problems += [f"rank {seen.rank}: {problem}" for problem in problems]
     verdict.problems += _together(record, rule)
     verdict.problems += [f"{name} is left in /dev/shm" for name in record.files]
-    told = [s for s in record.ranks if s.outcome.how == "raised" and s.rank not in verdict.waited_for_a_survivor]
+    told = [s for s in record.ranks if s.outcome.how == "raised"]
     verdict.detection_s = max((s.outcome.seconds for s in told), default=0.0)
     verdict.waits_for_timeout = any(e is not None and e.within_s > rule.timeout_s for e in map(rule.of, range(RANKS)))
     return verdict
@@ -66,8 +55,8 @@ def _process(seen: Seen) -> list[str]:
     return [] if seen.outcome.how == "gone" else [f"its process should have ended, but {seen.outcome}"]
 
 
-def _rank(seen: Seen, expected: Expected, rule: Rule, verdict: Verdict) -> list[str]:
-    problems = _call(seen, expected, rule, verdict)
+def _rank(seen: Seen, expected: Expected, rule: Rule) -> list[str]:
+    problems = _call(seen, expected)
     if not seen.are_inputs_unchanged:
         problems.append("its input was changed")
     if not seen.are_guards_whole:
@@ -82,7 +71,7 @@ def _rank(seen: Seen, expected: Expected, rule: Rule, verdict: Verdict) -> list[
     return problems
 
 
-def _call(seen: Seen, expected: Expected, rule: Rule, verdict: Verdict) -> list[str]:
+def _call(seen: Seen, expected: Expected) -> list[str]:
     outcome = seen.outcome
     if outcome.how == "gone":
         return ["its process ended"]
@@ -101,27 +90,21 @@ def _call(seen: Seen, expected: Expected, rule: Rule, verdict: Verdict) -> list[
         return [f"it should have returned, but {outcome}"]
     if outcome.error != expected.error:
         return [f"{outcome.error} and not {expected.error}: {outcome.text}"]
-    return _told(outcome, expected, rule, verdict, seen.rank)
+    return _told(outcome, expected)
 
 
-def _told(outcome: Outcome, expected: Expected, rule: Rule, verdict: Verdict, rank: int) -> list[str]:
+def _told(outcome: Outcome, expected: Expected) -> list[str]:
     """Whether an error came in time and says what it must."""
     problems = []
-    within_s = expected.within_s
     if expected.names:
         found = _REACHED.search(outcome.text)
         named = int(found[1]) if found else None
-        is_survivor = named is not None and named not in (rank, FAULTY)
-        if rule.may_wait_for_a_survivor and is_survivor:
-            within_s = rule.timeout_s + SOON_S
-            if outcome.seconds > expected.within_s:
-                verdict.waited_for_a_survivor.append(rank)
-        elif named not in expected.names:
+        if named not in expected.names:
             ranks = " or ".join(map(str, expected.names))
             problems.append(f"it names rank {named} and not {ranks}: {outcome}")
     problems += [f"no {word!r} in: {outcome.text}" for word in expected.words if not re.search(word, outcome.text)]
-    if outcome.seconds > within_s:
-        problems.append(f"told after {outcome.seconds:.2f} s, more than {within_s:.2f}: {outcome.text}")
+    if outcome.seconds > expected.within_s:
+        problems.append(f"told after {outcome.seconds:.2f} s, more than {expected.within_s:.2f}: {outcome.text}")
     return problems
 
 

@@ -73,19 +73,6 @@ def findings(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def survivors(results: Sequence[Result]) -> str:
-    """Cells in which a rank waited for a survivor that had raised: expectations.waits_for_a_survivor."""
-    waited = [(r, v) for r, v in results if v.waited_for_a_survivor]
-    if not waited:
-        return "no rank waited for a survivor that had raised"
-    slowest = max(r.ranks[rank].outcome.seconds for r, v in waited for rank in v.waited_for_a_survivor)
-    names = "\n".join(f"  {v.cell}: rank {', '.join(map(str, v.waited_for_a_survivor))}" for _, v in waited)
-    return (
-        f"{len(waited)} cells in which a rank waited for a survivor that had raised, as the rule for gloo allows "
-        f"today, up to {slowest:.2f} s:\n{names}"
-    )
-
-
 def left_out(reasons: Counter[str]) -> str:
     lines = [f"{count:6}  {reason}" for reason, count in reasons.most_common()]
     return f"{reasons.total()} combinations make no sense:\n" + "\n".join(lines)
@@ -110,7 +97,6 @@ def write_json(path: Path, results: Sequence[Result], reasons: Counter[str], wal
             "rule": v.rule,
             "problems": v.problems,
             "detection_s": v.detection_s,
-            "waited_for_a_survivor": v.waited_for_a_survivor,
             **{key: value for key, value in dataclasses.asdict(r).items() if key != "cell"},
         }
         for r, v in results
