@@ -1,7 +1,6 @@
 """Everything at once for half an hour: every value checked, nothing may crash, hang or grow.
 
     make stress                                            30 minutes, 3 ranks
-    make soak                                              ten minutes of collectives alone
     python -m tests.stress --minutes 2 --ranks 4 --seed 7 --only ops,async --without forks
 
 Each round draws a kind (listed by --kinds) from the seed, the same on every rank, after groups of some of the ranks
@@ -16,7 +15,7 @@ import argparse
 import os
 import sys
 
-from tests.stress.crew import Outcome, Run, run_crew
+from tests.stress.crew import Outcome, Run, free_port, run_crew
 from tests.stress.kinds import KINDS
 from tests.stress.rounds import stress
 
@@ -37,6 +36,7 @@ def main() -> int:
         rounds=options.rounds,
         kinds=kinds,
         round_limit_s=options.round_limit,
+        port=free_port(),
     )
     print(f"seed {seed}, {run.ranks} ranks, {options.minutes:g} minutes, kinds: {', '.join(kinds)}", flush=True)
     return _report(run_crew(run, stress), seed)

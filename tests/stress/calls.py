@@ -72,6 +72,7 @@ def run_case(world: World, draw: Draw, group: Group, case: Case) -> None:
         return
     shapes = [tuple(x.shape) for x in case.inputs]
     world.doing(f"{case.op} of {shapes} {case.inputs[0].dtype} on {group.backend} {group.members}")
+    world.called(case.op, case.inputs[place].nbytes)
     options = case.known[place] if knows else {}
     call = functools.partial(case.call, laid(case.inputs[place], choices[place]), place, group=group.pg, **options)
     result = call() if waits else call(async_op=True).wait()
@@ -95,6 +96,7 @@ def gradients(world: World, draw: Draw) -> None:
     if place is None:
         return
     world.doing(f"{case.op} and its backward on {group.backend} {group.members}")
+    world.called(f"{case.op} and backward", case.inputs[place].nbytes)
     x = case.inputs[place].clone().requires_grad_()
     y = case.tensor_of(case.call(x, place, group=group.pg))
     (y * weights[place]).sum().backward()
@@ -125,6 +127,7 @@ def lists(world: World, draw: Draw) -> None:
         return
     mine = [of_one[place] for of_one in inputs]
     world.doing(f"a list of {count}, sizes {sizes}, on {group.backend} {group.members}")
+    world.called("list", sum(x.nbytes for x in mine))
     if gathers:
         given = sizes if draw.integer(0, 2) else None
         found = sw.all_gather_v(mine, -1, sizes=given, group=group.pg, async_op=is_async)
@@ -149,6 +152,8 @@ def mesh(world: World, draw: Draw) -> None:
     tensors = [sw.MeshTensor(pair.input(world.rank), pair.before) for pair in pairs]
     how = draw.integer(0, 4)
     world.doing(pairs)
+    for _ in range(1 if how == 0 else len(pairs)):
+        world.called("redistribute list" if how == 0 else "redistribute")
     if how == 0:
         results = sw.redistribute(tensors, [pair.after for pair in pairs])
     elif how == 1:
@@ -169,6 +174,7 @@ def dtensor(world: World, draw: Draw) -> None:
     after = [p if p.is_partial() and dice.random() < 0.2 else _without_addends(dice) for p in before]
     whole = torch.randint(0, 50, shape, generator=draw.generator).to(dtype)
     world.doing(f"DTensor of {shape} {dtype}: {before} to {after}")
+    world.called("DTensor.redistribute")
     source = DTensor.from_local(
         part(whole, _held(shape, dtype, device_mesh, before, world.rank)),
         device_mesh,
@@ -212,6 +218,7 @@ def backend(world: World, draw: Draw) -> None:
             continue
         x = xs[place].clone()
         world.doing(f"dist {name} of {count} {dtype} on {group.members}")
+        world.called(f"dist {name}", x.nbytes)
         if name == "all_reduce":
             dist.all_reduce(x, group=pg)
             wanted = dense.reduced(xs)
@@ -252,6 +259,7 @@ def messages(world: World, draw: Draw) -> None:
         return
     left, right = group.members[place - 1], group.members[(place + 1) % size]
     world.doing(f"messages of {counts} from {left} and to {right}")
+    world.called("messages", sum(x.nbytes for x in sent[place]))
     found = [torch.empty(count) for count in counts]
     if how == 0:
         works = [dist.isend(x, right, group=pg) for x in sent[place]]

@@ -8,12 +8,15 @@ import mmap
 import multiprocessing.connection
 import os
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -21,12 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
+
+from tests.support.programs import end_all, has_ended
 
 PR_SET_PDEATHSIG = 1
 TEXT_BYTES = 2000
 GRACE_S = 5.0  # for the others, once one rank has failed
 START_LIMIT_S = 120.0
+END_LIMIT_S = 10.0  # for the process of a rank that has said what it found
+ORPHAN_LIMIT_S = 3.0  # for children of a rank that was killed
+PROGRAM = Path(sys.executable).with_name("shardway")
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,13 @@ class Run:
     rounds: int | None
     kinds: list[str]
     round_limit_s: float
+    port: int  # of the store
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @dataclass
@@ -44,6 +58,9 @@ class Outcome:
     rounds: Counter[str] = field(default_factory=Counter)
     usage: list[str] = field(default_factory=list)  # by rank
     findings: list[str] = field(default_factory=list)  # each begins with what it is: wrong, crash, hang, grown, …
+    counts: Counter[str] = field(default_factory=Counter)  # calls by op, of all ranks together
+    bytes: int = 0
+    told_s: dict[str, list[float]] = field(default_factory=dict)  # from a death to the errors, by transport
     is_cut_short: bool = False  # by a failure of this rank: the others cannot go on
 
 
@@ -79,18 +96,34 @@ class Member:
     answer: Connection
 
 
+class Minder:
+    """What happens to a crew from outside: by itself, nothing."""
+
+    pause_s = 0.5  # between two looks
+
+    def look(self, crew: Sequence[Member]) -> None:
+        """Called again and again while the crew is at work."""
+
+    def was_killed(self, rank: int) -> bool:
+        """Whether the end of its process is meant."""
+        return False
+
+
 Body = Callable[[int, Run, Status], Outcome]
 
 
-def run_crew(run: Run, body: Body) -> Outcome:
+def run_crew(run: Run, body: Body, minder: Minder | None = None) -> Outcome:
     """Calls `body` in every rank, and adds up what they found."""
     with tempfile.TemporaryDirectory() as folder:
         crew = [_start(run, rank, body, Path(folder)) for rank in range(run.ranks)]
         try:
-            return _watch(run, crew)
+            outcome = _watch(run, crew, minder or Minder())
+            if not any(finding.startswith(("hang", "failure")) for finding in outcome.findings):
+                outcome.findings += _still_there(crew)
+            return outcome
         finally:
             for member in crew:
-                _end(member)
+                end_all(member.pid)
 
 
 def _start(run: Run, rank: int, body: Body, folder: Path) -> Member:
@@ -113,8 +146,6 @@ def _start(run: Run, rank: int, body: Body, folder: Path) -> Member:
         faulthandler.enable(file=stacks)
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         torch.set_num_threads(1)
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=run.ranks)
         theirs.send(body(rank, run, status))
         code = 0
     except BaseException:
@@ -125,21 +156,22 @@ def _start(run: Run, rank: int, body: Body, folder: Path) -> Member:
         os._exit(code)
 
 
-def _watch(run: Run, crew: list[Member]) -> Outcome:
+def _watch(run: Run, crew: list[Member], minder: Minder) -> Outcome:
     outcome = Outcome(usage=["no figures"] * run.ranks)
     waiting = {member.answer: member for member in crew}
     failed_at: float | None = None
     while waiting:
-        for connection in multiprocessing.connection.wait(list(waiting), timeout=0.5):
+        minder.look(list(waiting.values()))
+        for connection in multiprocessing.connection.wait(list(waiting), timeout=minder.pause_s):
             member = waiting.pop(connection)  # type: ignore[arg-type]
-            failed = _take(outcome, member)
+            failed = _take(outcome, member, minder)
             failed_at = failed_at or (time.monotonic() if failed else None)
         now = time.monotonic()
         if failed_at and now - failed_at > GRACE_S:
             outcome.findings += [f"failure: rank {m.rank} is still in {m.status.what}" for m in waiting.values()]
             break
         if any(now - member.status.began > _limit(run, member) for member in waiting.values()):
-            outcome.findings += _hang(crew)
+            outcome.findings.append(_hang(list(waiting.values())))
             break
     return outcome
 
@@ -148,49 +180,85 @@ def _limit(run: Run, member: Member) -> float:
     return START_LIMIT_S if member.status.what == "starting" else run.round_limit_s
 
 
-def _take(outcome: Outcome, member: Member) -> bool:
+def _take(outcome: Outcome, member: Member, minder: Minder) -> bool:
     """Whether the rank failed so that the others cannot go on."""
     try:
         theirs: Any = member.answer.recv()
     except EOFError:
-        code = os.waitstatus_to_exitcode(os.waitpid(member.pid, 0)[1])
-        member.pid = 0
+        code = _exit_code(member)
+        if code == -signal.SIGKILL and minder.was_killed(member.rank):
+            return False
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         outcome.findings.append(f"crash of rank {member.rank}: {how}, {member.status.what}\n{_stacks(member)}")
         return True
     outcome.findings += theirs.findings
     outcome.usage[member.rank] = theirs.usage[0] if theirs.usage else "no figures"
     outcome.rounds = max(outcome.rounds, theirs.rounds, key=Counter.total)
+    outcome.counts += theirs.counts
+    outcome.bytes += theirs.bytes
+    for transport, seconds in theirs.told_s.items():
+        outcome.told_s.setdefault(transport, []).extend(seconds)
     return bool(theirs.is_cut_short)
 
 
-def _hang(crew: list[Member]) -> list[str]:
-    for member in crew:
-        if member.pid:
-            os.kill(member.pid, signal.SIGUSR1)
+def _hang(waiting: list[Member]) -> str:
+    for member in waiting:
+        os.kill(member.pid, signal.SIGUSR1)
     time.sleep(1.0)
     lines = []
-    for member in crew:
+    for member in waiting:
         since = time.monotonic() - member.status.began
         lines.append(f"rank {member.rank}: {member.status.what}, for {since:.0f} s\n{_stacks(member)}")
-    return ["hang: " + "\n".join(lines)]
+    return "hang: " + "\n".join(lines) + _status_of(waiting[0].pid)
+
+
+def _status_of(pid: int) -> str:
+    if not PROGRAM.exists():
+        return ""
+    command = [str(PROGRAM), "status", "--pid", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout
 
 
 def _stacks(member: Member) -> str:
     return member.status.stacks.read_text() if member.status.stacks.exists() else ""
 
 
-def _end(member: Member) -> None:
-    if not member.pid:
-        return
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline and not os.waitpid(member.pid, os.WNOHANG)[0]:
+def _exit_code(member: Member) -> int:
+    """Of a process that is about to end, or has; it stays to be waited for."""
+    ended = os.waitid(os.P_PID, member.pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _still_there(crew: list[Member]) -> list[str]:
+    """Processes that have nothing more to do and do not end, and what the ranks have started and left running."""
+    deadline = time.monotonic() + END_LIMIT_S
+    while time.monotonic() < deadline and not all(has_ended(member.pid) for member in crew):
+        time.sleep(0.002)
+    late = [member for member in crew if not has_ended(member.pid)]
+    if late:
+        return [_hang(late)]
+    deadline = time.monotonic() + ORPHAN_LIMIT_S
+    while (left := _left_by(crew)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    else:
-        if time.monotonic() < deadline:
-            return
-    try:
-        os.killpg(member.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        os.kill(member.pid, signal.SIGKILL)
-    os.waitpid(member.pid, 0)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return [f"left: a process that rank {rank} started outlives it" for rank in left.values()]
+
+
+def _left_by(crew: list[Member]) -> dict[int, int]:
+    """Processes that ranks have started, and the rank of each."""
+    ranks = {member.pid: member.rank for member in crew}
+    return {pid: ranks[group] for pid, group in _groups_of_processes() if group in ranks and pid not in ranks}
+
+
+def _groups_of_processes() -> Iterator[tuple[int, int]]:
+    """Every process that has not ended, and the group that it is in."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            state, _, group = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "ZX":
+            yield int(name), int(group)

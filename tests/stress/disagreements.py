@@ -131,13 +131,16 @@ def _try_some(
 ) -> None:
     """On a group of its own: one that does not go on spoils no other round."""
     members = [r for r in range(world.size) if draw.integer(0, 3)]
-    group = new_group(members if len(members) > 1 else range(world.size), backend, world.rank, TIMEOUT)
+    timeout = min(TIMEOUT, world.groups.timeout)
+    group = new_group(members if len(members) > 1 else range(world.size), backend, world.rank, timeout)
     place = group.place(world.rank)
     for _ in range(draw.integer(1, 4)):
         odd = draw.integer(0, group.size)
         name, usual, other = pair(group)
         what = f"{name}, odd rank {group.members[odd]}, on {backend} {group.members}"
         world.doing(f"disagreement: {what}")
+        if place is not None:
+            world.called("disagreement")
         heard = world.exchange(None if place is None else _heard(other if place == odd else usual))
         texts = {text for text in heard if text is not None}
         goes_on = world.exchange(None if place is None else _goes_on(world, group, Draw(odd)))

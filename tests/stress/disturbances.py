@@ -33,6 +33,7 @@ def late_and_dropped(world: World, draw: Draw) -> None:
         if place is None:
             continue
         world.doing(f"async {case.op} on {group.backend} {group.members}")
+        world.called(f"async {case.op}", case.inputs[place].nbytes)
         x = laid(case.inputs[place], choice)
         handle = case.call(x, place, group=group.pg, async_op=True, **case.known[place])
         del x
@@ -106,6 +107,7 @@ def forks_while_pending(world: World, draw: Draw) -> None:
     is_late = world.rank == world.size - 1
     if is_late:
         time.sleep(0.05)
+    world.called(f"async {case.op}", case.inputs[world.rank].nbytes)
     handle = case.call(case.inputs[world.rank], world.rank, group=group.pg, async_op=True, **case.known[world.rank])
     _fork(world, lambda: _child_that_calls([group]))
     result = handle.wait()
@@ -138,6 +140,7 @@ def _child_that_allocates(groups: list[Group]) -> bool:
 
 def _fork(world: World, body: Callable[[], bool]) -> None:
     world.doing("fork")
+    world.called("fork")
     pid = os.fork()
     if pid == 0:
         status = 1

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
+from tests.stress.crew import Run
 from tests.support.dense import Draw
 
 TIMEOUT = datetime.timedelta(seconds=60)
 MOST = 5
 DELAYS = (0, 0, 1, 2, 5, 12)  # rounds
+
+
+def enter(rank: int, run: Run, timeout: datetime.timedelta = TIMEOUT) -> None:
+    """Makes the default group. A store in a file would open it for every word, which takes a descriptor."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    address = f"tcp://127.0.0.1:{run.port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=run.ranks, timeout=timeout)
 
 
 @dataclass
@@ -43,12 +52,14 @@ def new_group(members: Sequence[int], backend: str, rank: int, timeout: datetime
 class Groups:
     """Some that stay and some that do not."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, timeout: datetime.timedelta = TIMEOUT) -> None:
         self._rank = rank
         self._size = size
+        self.timeout = timeout
         everybody = tuple(range(size))
         self.default = Group(everybody, "gloo", None)
-        self.staying = [self.default, *(new_group(everybody, name, rank) for name in ("gloo", "shardway", "shardway"))]
+        names = ("gloo", "shardway", "shardway")
+        self.staying = [self.default, *(new_group(everybody, name, rank, timeout) for name in names)]
         self._passing: list[Group] = []
 
     def any_of(self, draw: Draw, backend: str | None = None) -> Group:
@@ -60,7 +71,8 @@ class Groups:
         if len(self._passing) < MOST and draw.integer(0, 5) == 0:
             members = [r for r in range(self._size) if draw.integer(0, 3)]
             if len(members) > 1:
-                self._passing.append(new_group(members, ("gloo", "shardway")[draw.integer(0, 2)], self._rank))
+                backend = ("gloo", "shardway")[draw.integer(0, 2)]
+                self._passing.append(new_group(members, backend, self._rank, self.timeout))
         for group in in_use:
             if draw.integer(0, 8) == 0:
                 self._end(group, draw, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.stress import calls, disagreements, disturbances
+from tests.stress import calls, disagreements, disturbances, scarcity
 from tests.stress.world import World
 from tests.support.dense import Draw
 
@@ -33,4 +33,6 @@ KINDS = {
     "disagree": Kind(disagreements.forward, 3, "one rank makes another call: a ValueError on all, and on they go"),
     "disagree-backend": Kind(disagreements.on_backend, 2, "the same in torch.distributed's calls on shardway"),
     "disagree-backward": Kind(disagreements.backward, 2, "a backward against a forward, or another backward"),
+    "descriptors": Kind(scarcity.few_descriptors, 1, "one rank has few descriptors left when a group begins"),
+    "arena": Kind(scarcity.full_arena, 1, "one rank gets no more shared memory when a group begins"),
 }

@@ -13,6 +13,7 @@ import torch
 
 import shardway as sw
 from tests.stress.crew import Outcome, Run, Status
+from tests.stress.groups import enter
 from tests.stress.kinds import KINDS
 from tests.stress.usage import Usage, make_memory_tell
 from tests.stress.world import World
@@ -27,6 +28,7 @@ def stress(rank: int, run: Run, status: Status) -> Outcome:
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # of forks beside threads: that is the point
     warnings.filterwarnings("ignore", category=FutureWarning)  # of names that torch is about to change
     make_memory_tell()
+    enter(rank, run)
     world = World(rank, run.ranks, status)
     outcome = Outcome()
     try:
@@ -39,6 +41,7 @@ def stress(rank: int, run: Run, status: Status) -> Outcome:
         outcome.findings.append(f"failure on rank {rank}, {world.what}: {text}")
         outcome.is_cut_short = True
     outcome.findings = world.findings + outcome.findings
+    outcome.counts, outcome.bytes = world.counts, world.bytes
     return outcome
 
 
@@ -54,7 +57,7 @@ def _rounds(world: World, run: Run, outcome: Outcome) -> None:
             break
         if said[0][1]:
             warm = _usage(world, number)
-        outcome.rounds[_one_round(world, run, number)] += 1
+        outcome.rounds[one_round(world, run, number)] += 1
         if world.rank == 0 and time.monotonic() - shown >= SHOW_EVERY_S:
             shown = time.monotonic()
             _show(outcome.rounds, run.seconds - (shown - began))
@@ -67,7 +70,7 @@ def _rounds(world: World, run: Run, outcome: Outcome) -> None:
     world.exchange(None)  # a rank that ends sooner ends its groups
 
 
-def _one_round(world: World, run: Run, number: int) -> str:
+def one_round(world: World, run: Run, number: int) -> str:
     draw = Draw(run.seed * 1_000_003 + number)
     names = [name for name in run.kinds for _ in range(KINDS[name].weight)]
     name = names[draw.integer(0, len(names))]

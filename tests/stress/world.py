@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from tests.stress.crew import Status
-from tests.stress.groups import Groups
+from tests.stress.groups import TIMEOUT, Groups
 
 MOST_FINDINGS = 20
 
 
 class World:
-    def __init__(self, rank: int, size: int, status: Status) -> None:
+    def __init__(self, rank: int, size: int, status: Status, timeout: datetime.timedelta = TIMEOUT) -> None:
         self.rank = rank
         self.size = size
-        self.groups = Groups(rank, size)
-        self.meshes = [DeviceMesh("cpu", list(range(size)))]
-        if size == 4:
-            self.meshes.append(DeviceMesh("cpu", [[0, 1], [2, 3]]))
+        self.groups = Groups(rank, size, timeout)
         self.findings: list[str] = []
-        self._control = dist.new_group(backend="gloo")  # torch's own calls alone
+        self.counts: Counter[str] = Counter()  # calls by op, and what else a round did
+        self.bytes = 0  # of the inputs
+        self.call_began = 0.0
+        self._control = dist.new_group(backend="gloo", timeout=timeout)  # torch's own calls alone
         self._status = status
         self._round = ""
+
+    @cached_property
+    def meshes(self) -> list[DeviceMesh]:
+        """The first use is collective. Torch keeps a mesh's groups for the life of the process."""
+        found = [DeviceMesh("cpu", list(range(self.size)))]
+        return [*found, DeviceMesh("cpu", [[0, 1], [2, 3]])] if self.size == 4 else found
 
     def begin(self, what: str) -> None:
         self._round = what
@@ -36,6 +45,11 @@ class World:
 
     def doing(self, what: object) -> None:
         self._status.say(f"{self._round}: {what}")
+
+    def called(self, op: str, bytes_: int = 0) -> None:
+        self.counts[op] += 1
+        self.bytes += bytes_
+        self.call_began = time.monotonic()
 
     def expect(self, check: Callable[[], None], what: object = "") -> None:
         """Runs a check of values; what is wrong is written down, and the round goes on."""

@@ -1,0 +1,57 @@
+"""The soak finds what is planted, and nothing where nothing is."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+
+from tests.soak.plants import PLANTS
+from tests.soak.script import ANY, DIES_IN_A_CALL, ENDS, script_of
+from tests.soak.tally import Tally
+from tests.soak.worlds import scripts_of, soak
+
+
+def _soaked(seed, planted="", round_limit_s=60.0, **changes) -> Tally:
+    """One world of two ranks."""
+    script = dataclasses.replace(script_of(seed), ranks=2, victim=1, transport=ANY, stops=0, **changes)
+    return soak([script], 60.0, lambda *_: None, planted=planted, round_limit_s=round_limit_s)
+
+
+def test_worlds_are_drawn_from_their_seed():
+    scripts = list(itertools.islice(scripts_of(5), 100))
+    assert scripts == list(itertools.islice(scripts_of(5), 100))
+    assert len(set(scripts)) == 100
+    assert {script.ranks for script in scripts} == {2, 3, 4, 5}
+    assert len({script.transport for script in scripts}) == 4
+    assert len({script.ending for script in scripts}) == 3
+
+
+@pytest.mark.parametrize("ending", [ENDS, DIES_IN_A_CALL])
+def test_a_world_in_which_all_is_well_gives_zeros(seed, ending):
+    kinds = ("ops", "gradients", "lists", "backend", "disagree", "descriptors", "arena", "forks-first")
+    tally = _soaked(seed, ending=ending, rounds=8, kinds=kinds)
+    assert not tally.findings, "\n".join(tally.findings)
+    assert not any(tally.zeros.values())
+    assert tally.kills == (ending == DIES_IN_A_CALL) == tally.told
+    assert tally.calls > 0
+
+
+FOUND = {  # what is planted: the kind of rounds, how the world ends, and what counts it
+    "wrong": ("ops", ENDS, "wrong results"),
+    "hang": ("ops", ENDS, "hangs"),
+    "crash": ("ops", ENDS, "crashes"),
+    "late": ("ops", DIES_IN_A_CALL, "survivors not told in time"),
+    "memory": ("ops", ENDS, "leaks"),
+    "process": ("ops", ENDS, "leaks"),
+    "deaf": ("disagree", ENDS, "disagreements without one error"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTS)
+def test_what_is_planted_is_found(seed, planted):
+    kind, ending, title = FOUND[planted]
+    limit_s = 2.0 if planted == "hang" else 60.0
+    tally = _soaked(seed, planted, limit_s, ending=ending, rounds=3, kinds=(kind,))
+    assert tally.zeros[title] > 0, tally.findings
