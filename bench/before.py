@@ -36,9 +36,9 @@ BENCHES = ("shm", "backend", "ragged", "redistribute", "group")
 
 HELP = """
 Builds the other commit under build/before (the one that is checked out is built by make), and runs the ranks of both
-at once: while those of one take a turn, those of the other sleep. A row is one call at one size: 5 turns each, in
-changing order, and the figure of a commit is the median of the medians of its turns. Rows that come out under 0.95 are
-measured again when all others are done, and all their turns count.
+at once: while those of one take a turn, those of the other sleep. A row is one call at one size: 5 turns each, or
+--turns, in changing order, and the figure of a commit is the median of the medians of its turns. Rows that come out
+under 0.95 are measured again when all others are done, and all their turns count.
 
 The Python of the rows is that of the tree which is checked out; the package that it imports is each commit's own.
 
@@ -148,15 +148,16 @@ def _command(root: Path, program: str, path: Path, rank: int, ranks: int) -> lis
 
 
 class Contest:
-    def __init__(self, found: dict[tuple[str, str], RankProgram]) -> None:
+    def __init__(self, found: dict[tuple[str, str], RankProgram], turns: int = TURNS) -> None:
         self._programs = found
+        self._turns_at_once = turns
         self._turns: dict[Row, dict[str, list[float]]] = {}
 
     def measure(self, row: Row) -> Measured:
         """Turns of both, more of them when it is asked again."""
         turns = self._turns.setdefault(row, {BEFORE: [], AFTER: []})
         calls = max(2, min(MOST_CALLS, int(TURN_US / max(self._turn(row, version, 2) for version in turns))))
-        for number in range(TURNS):
+        for number in range(self._turns_at_once):
             for version in (BEFORE, AFTER) if number % 2 == 0 else (AFTER, BEFORE):
                 turns[version].append(self._turn(row, version, calls))
         before_us, after_us = (statistics.median(turns[version]) for version in (BEFORE, AFTER))
@@ -190,7 +191,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("commit", help="the commit to compare with")
     parser.add_argument("--bench", nargs="+", choices=BENCHES, default=BENCHES, help="which rows (default: all)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="numbers of ranks (default: 2 4)")
-    parser.add_argument("--only", default="", help="rows whose text has this in it")
+    parser.add_argument("--only", nargs="+", default=[""], help="rows whose text has one of these in it")
+    parser.add_argument("--turns", type=int, default=TURNS, help=f"of each row and commit (default: {TURNS})")
     parser.add_argument("--quick", action="store_true", help="few sizes: some minutes, rough figures")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
@@ -199,10 +201,11 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     measured: list[Measured] = []
     for ranks in options.ranks:
-        rows = [row for row in rows_of(options.bench, ranks, options.quick) if options.only in row.text]
+        rows = rows_of(options.bench, ranks, options.quick)
+        rows = [row for row in rows if any(text in row.text for text in options.only)]
         print(f"\n{ranks} ranks on {len(os.sched_getaffinity(0))} cores, {len(rows)} rows: times faster than before")
         with programs(roots, rows, ranks) as found:
-            measured += _measure(Contest(found), rows)
+            measured += _measure(Contest(found, options.turns), rows)
     print("\nGeometric means")
     for bench in dict.fromkeys(row.bench for row in measured):
         ratios = [row.ratio for row in measured if row.bench == bench]

@@ -140,6 +140,7 @@ VALUES = [
     sw.Layout((8,), torch.int64, sw.Mesh((2, 2), names=("a", "b")), [sw.Shard(0), sw.Shard(0)], [[1, 0]]),
     sw.Topology(),
     sw.Topology(base_us=1, dims={"tp": (0.5, 100.0)}, host_of_rank=[0, 1, 0], copy_gib_per_s=5),
+    sw.Topology(ranks_per_host=2, two_levels=True),
     sw.Link(1.5, 20),
 ]
 

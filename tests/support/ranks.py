@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,16 +41,18 @@ def run_ranks(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     backend: str = "gloo",
     enter: Enter | None = None,
+    dying: Collection[int] = (),
     **kwargs: Any,
 ) -> list[Any]:
     """Calls `body(rank, size, *args, **kwargs)` in `size` forked ranks and gives what each returned. Before that a rank
-    makes the default group: by `enter(rank, size)`, or on `backend` over the loopback interface."""
+    makes the default group: by `enter(rank, size)`, or on `backend` over the loopback interface. Ranks in `dying` must
+    end without an answer, and give None."""
     with tempfile.TemporaryDirectory() as folder:
         enter = enter or functools.partial(_enter_on_loopback, backend, Path(folder) / "store")
         children: list[tuple[int, Connection]] = []
         try:
             children += (_fork(rank, size, enter, body, args, kwargs) for rank in range(size))
-            return _collect(children, timeout_s)
+            return _collect(children, timeout_s, dying)
         finally:  # whatever comes of it, and what the ranks themselves have started
             for pid, connection in children:
                 end_all(pid)
@@ -112,7 +114,7 @@ def _fork(
         os._exit(status)
 
 
-def _collect(children: list[tuple[int, Connection]], timeout_s: float) -> list[Any]:
+def _collect(children: list[tuple[int, Connection]], timeout_s: float, dying: Collection[int]) -> list[Any]:
     deadline = time.monotonic() + timeout_s
     answers: dict[int, tuple[bool, Any]] = {}
     waiting = {connection: rank for rank, (_, connection) in enumerate(children)}
@@ -122,8 +124,10 @@ def _collect(children: list[tuple[int, Connection]], timeout_s: float) -> list[A
             rank = waiting.pop(connection)  # type: ignore[arg-type]
             try:
                 answers[rank] = connection.recv()  # type: ignore[union-attr]
+                if rank in dying and answers[rank][0]:
+                    answers[rank] = (False, "the process did not die")
             except EOFError:
-                answers[rank] = (False, "the process ended without an answer")
+                answers[rank] = (True, None) if rank in dying else (False, "the process ended without an answer")
             if not answers[rank][0]:
                 deadline = min(deadline, time.monotonic() + grace_s)
     _await_end([pid for pid, _ in children], deadline)

@@ -1,4 +1,4 @@
-"""Ranks on two hosts: every op over gloo between them, and shared memory inside each."""
+"""Ranks on several hosts: every op by gloo between them and by shared memory inside each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import torch.distributed as dist
 
 import shardway as sw
 from tests.support.cases import each_op
-from tests.support.dense import Draw, assert_same_bits
+from tests.support.dense import Draw, assert_same_bits, spread_over
+from tests.support.hosts import Host, NoHosts, hosts, torchrun_on
 from tests.support.mesh_reference import Layouts, same_bits
 from tests.support.ranks import run_ranks
-from tests.support.two_hosts import Host, NoHosts, torchrun_on, two_hosts
 
-RANKS_OF_FIRST = 2
+# The host of each rank: a host with one rank, ranks that do not follow one another, hosts of different sizes.
+PLACES = ([0, 0, 1], [0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 2, 0])
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[tuple[Host, Host]]:
+def three_hosts() -> Iterator[tuple[Host, ...]]:
     try:
-        with two_hosts() as pair:
-            yield pair
+        with hosts(3) as made:
+            yield made
     except NoHosts as why:
         pytest.skip(str(why))
 
@@ -76,30 +77,33 @@ def check_redistribute(rank: int, size: int, seed: int) -> None:
         assert wanted is None or same_bits(result.local, wanted), pair
 
 
-def check_shared_memory(rank: int, size: int, seed: int) -> None:
+def check_shared_memory(rank: int, size: int, host_of: list[int]) -> None:
     """It is refused between the hosts, by every rank and with the reason, and works inside each."""
     world = dist.new_group(list(range(size)))
-    of_hosts = [dist.new_group(list(r)) for r in (range(RANKS_OF_FIRST), range(RANKS_OF_FIRST, size))]
+    of_hosts = [dist.new_group([r for r in range(size) if host_of[r] == host]) for host in range(max(host_of) + 1)]
     os.environ["SHARDWAY_TRANSPORT"] = "shm"
     with pytest.raises(
         ValueError,
-        match=r"the ranks share no memory: rank \d .*could not be met: no process of this host answers at the socket",
+        match=r"the ranks share no memory: rank \d .*runs in another network namespace of this host than rank 0",
     ):
         sw.all_gather_v(torch.ones(2), group=world)
-    own = of_hosts[0 if rank < RANKS_OF_FIRST else 1]
-    first = 0 if rank < RANKS_OF_FIRST else RANKS_OF_FIRST
+    own = of_hosts[host_of[rank]]
     gathered, _ = sw.all_gather_v(torch.full((1,), float(rank)), group=own)
-    assert_same_bits(gathered, torch.arange(first, first + own.size(), dtype=torch.float32))
+    mates = [float(r) for r in range(size) if host_of[r] == host_of[rank]]
+    assert_same_bits(gathered, torch.tensor(mates))
     del os.environ["SHARDWAY_TRANSPORT"]
 
 
-def everything(rank: int, size: int, seed: int) -> None:
-    for check in (check_ops, check_lists, check_gradient, check_redistribute, check_shared_memory, check_ops):
+def everything(rank: int, size: int, seed: int, host_of: list[int]) -> None:
+    spread_over(host_of)
+    for check in (check_ops, check_lists, check_gradient, check_redistribute):
         check(rank, size, seed)
+    check_shared_memory(rank, size, host_of)
+    check_ops(rank, size, seed)
 
 
-@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("host_of", PLACES, ids=str)
 def test_every_op_runs_between_hosts_and_shared_memory_stays_inside_each(
-    hosts: tuple[Host, Host], seed: int, size: int
+    three_hosts: tuple[Host, ...], seed: int, host_of: list[int]
 ) -> None:
-    run_ranks(size, everything, seed, enter=torchrun_on(hosts, RANKS_OF_FIRST), timeout_s=120)
+    run_ranks(len(host_of), everything, seed, host_of, enter=torchrun_on(three_hosts, host_of), timeout_s=240)

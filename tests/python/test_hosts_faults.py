@@ -1,0 +1,122 @@
+"""What ranks of several hosts are told when a rank, a host or a cable is lost; and that a slow cable is only slow."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import shardway as sw
+from tests.support.hosts import Host, NoHosts, hosts, sent_bytes, torchrun_on
+from tests.support.ranks import run_ranks
+
+HOST_OF = [0, 0, 1, 1]
+ROWS = 2**18  # of 4 bytes
+TIMEOUT_S = 4.0
+LATER_S = 2.0  # than it must be, on a busy machine
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[tuple[Host, ...]]:
+    try:
+        with hosts(2) as made:
+            yield made
+    except NoHosts as why:
+        pytest.skip(str(why))
+
+
+def _call() -> torch.Tensor:
+    return sw.all_gather_v(torch.ones(ROWS))[0]
+
+
+def _call_until_told(rank: int, size: int, dying: tuple[int, ...]) -> tuple[str, float]:
+    """The error, and how long its call took."""
+    for _ in range(3):
+        _call()
+    if rank in dying:
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    while True:
+        began = time.monotonic()
+        try:
+            _call()
+        except dist.DistBackendError as error:
+            took = time.monotonic() - began
+            with pytest.raises(dist.DistBackendError):  # and from now on at once
+                _call()
+            return _with_answer(str(error), took)
+
+
+def _with_answer(text: str, took: float) -> tuple[str, float]:
+    dist.barrier = lambda: None  # type: ignore[assignment]  # the harness's last one, which a lost rank will not join
+    return text, took
+
+
+def _check_told(told: tuple[str, float], names: tuple[int, ...], within_s: float) -> None:
+    text, took = told
+    named = re.search(r"rank (\d+) could not be reached", text)
+    assert named, text
+    assert int(named[1]) in names, text
+    assert took < within_s + LATER_S, f"told after {took:.1f} s: {text}"
+
+
+def test_a_killed_rank_is_told_on_both_hosts(two_hosts: tuple[Host, ...]) -> None:
+    found = run_ranks(
+        4, _call_until_told, (1,), enter=torchrun_on(two_hosts, HOST_OF, timeout_s=TIMEOUT_S), dying=[1], timeout_s=60
+    )
+    _check_told(found[0], (1,), 0.5)  # its neighbour in memory
+    for told in found[2:]:
+        _check_told(told, (0, 1), TIMEOUT_S)
+
+
+def test_a_host_that_loses_all_its_ranks_is_told_on_the_other(two_hosts: tuple[Host, ...]) -> None:
+    found = run_ranks(
+        4,
+        _call_until_told,
+        (2, 3),
+        enter=torchrun_on(two_hosts, HOST_OF, timeout_s=TIMEOUT_S),
+        dying=[2, 3],
+        timeout_s=60,
+    )
+    for told in found[:2]:
+        _check_told(told, (0, 1, 2, 3), TIMEOUT_S)
+    assert any("rank 2" in text or "rank 3" in text for text, _ in found[:2]), found
+
+
+def test_a_cable_that_is_pulled_is_told_on_both_hosts_within_the_timeout(two_hosts: tuple[Host, ...]) -> None:
+    def enter(rank: int, size: int) -> None:
+        torchrun_on(two_hosts, HOST_OF, timeout_s=TIMEOUT_S)(rank, size)
+        if rank == 0:
+            threading.Timer(2.0, two_hosts[1].cut).start()
+
+    found = run_ranks(4, _call_until_told, (), enter=enter, timeout_s=60)
+    for told in found:
+        _check_told(told, (0, 1, 2, 3), TIMEOUT_S)
+
+
+def _count_bytes(rank: int, size: int) -> int:
+    """What this rank's host sends for three gathers, after one that makes the plan."""
+    _call()
+    dist.barrier()
+    before = sent_bytes()
+    for _ in range(3):
+        assert torch.equal(_call(), torch.ones(4 * ROWS))
+    dist.barrier()
+    return sent_bytes() - before
+
+
+def test_a_slow_cable_carries_every_row_once() -> None:
+    try:
+        with hosts(2, bits_per_second=200_000_000) as made:
+            found = run_ranks(4, _count_bytes, enter=torchrun_on(made, HOST_OF), timeout_s=60)
+    except NoHosts as why:
+        pytest.skip(str(why))
+    least = 3 * 2 * ROWS * 4
+    for sent in found:
+        assert least < sent < 1.1 * least
