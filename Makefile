@@ -1,9 +1,9 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm sanitize stress soak faults golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
+.PHONY: help demo program test test-arm sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-backend bench-before bench-lists frames bench-dtensor bench-gpu torch-suite clean library everything
+	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists frames bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.txt)
@@ -60,9 +60,13 @@ stress: library  ## half an hour of everything at once, every value checked; not
 	@scripts/setup test
 	@$(PYTHON) -m tests.stress $(STRESS)
 
-soak: library  ## the same with collectives alone, ten minutes
+soak: library  ## an hour of worlds that come and go, ranks killed, stopped, forked and poor in them; zeros are expected
 	@scripts/setup test
-	@$(PYTHON) -m tests.stress --minutes 10 --only ops,gradients,lists,async
+	@TORCH_CPP_LOG_LEVEL=ERROR $(PYTHON) -m tests.soak --json build/soak/soak.json $(SOAK)
+
+large: library  ## calls of more than 2^31 elements and bytes; takes 12 GiB of memory
+	@scripts/setup test
+	@SHARDWAY_LARGE=1 $(PYTHON) -m pytest -q tests/python/test_large_counts.py
 
 faults: library  ## every call with every fault at every moment: who is told what, how soon, and what is left
 	@scripts/setup test
@@ -161,6 +165,16 @@ bench-before: library  ## compare this tree with another commit, call by call: m
 	@scripts/configure -DSHARDWAY_BENCH=ON
 	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
 	@$(PYTHON) -m bench.before $(COMMIT) $(BEFORE)
+
+bench-hosts: library  ## compare collectives between hosts with a flat exchange, gloo's own and pad-gather-mask
+	@scripts/setup test
+	@$(PYTHON) -m bench.hosts $(HOSTS)
+
+bench-hosts-simulated: library  ## bytes, messages and time between up to 512 hosts, by the plans that would run
+	@scripts/setup test
+	@scripts/configure -DSHARDWAY_BENCH=ON
+	@cmake --build $(BUILD) --target hosts_simulated
+	@$(PYTHON) -m bench.hosts_simulated
 
 bench-lists: library  ## compare a list of tensors in one call with one by one and a plain copy
 	@scripts/setup test
