@@ -5,6 +5,7 @@
 #include "shardway/collectives.h"
 #include "shardway/dims.h"
 #include "shardway/group.h"
+#include "shardway/hear_layouts.h"
 #include "shardway/join.h"
 #include "shardway/kept_memory.h"
 #include "shardway/layout.h"

@@ -9,6 +9,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/mesh/redistribution.h"
+#include "shardway/hear_layouts.h"
 #include "shardway/redistribute.h"
 #include "values.h"
 
@@ -162,6 +163,23 @@ py::object redistribute_list_of(const py::sequence& tensors, const py::sequence&
   return list_of(run_list(read), mover);
 }
 
+py::tuple hear_layouts_of(const py::sequence& known, const py::object& group) {
+  const Group members = read_any_group(group, "redistribute").group;
+  std::vector<std::optional<Layout>> layouts;
+  for (const py::handle& layout : known)
+    layouts.push_back(layout.is_none() ? std::nullopt : std::optional(layout.cast<Layout>()));
+  const HeardLayouts heard = [&] {
+    const py::gil_scoped_release release;
+    return hear_layouts(layouts, members);
+  }();
+  py::list heard_list(heard.layouts.size());
+  for (size_t i = 0; i < heard.layouts.size(); ++i) {
+    const bool is_as_before = i > 0 && heard.layouts[i] == heard.layouts[i - 1];
+    heard_list[i] = is_as_before ? py::object(heard_list[i - 1]) : py::cast(heard.layouts[i]);
+  }
+  return py::make_tuple(heard.is_list, heard_list);
+}
+
 }  // namespace
 
 void bind_redistribute_list(py::module_& module) {
@@ -175,6 +193,7 @@ void bind_redistribute_list(py::module_& module) {
     return list_of(std::move(results), self.group);
   });
   module.def("redistribute_list", &redistribute_list_of);
+  module.def("hear_layouts", &hear_layouts_of);
   module.def("mesh_tensors", &mesh_tensors_of);
   module.def("redistribute_parts", &redistribute_parts_of);
   module.def("refuse_redistribute_list", [](const BoundTensor& first, const std::string& problem) {

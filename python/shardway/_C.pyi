@@ -543,6 +543,9 @@ def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
 def refuse_redistribute_in(group: GroupLike, problem: str) -> NoReturn:
     """The same for a rank that has no tensor to show."""
 
+def hear_layouts(known: Sequence[Layout | None], group: GroupLike) -> tuple[bool, list[Layout]]:
+    """Asks the ranks that call redistribute how their tensors lie: whether they move a list, and the layouts."""
+
 def mesh_tensors(locals: Sequence[Tensor | None], layouts: Sequence[Layout], group: GroupLike) -> list[MeshTensor]:
     """A MeshTensor of each, all in one group."""
 

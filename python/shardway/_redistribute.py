@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 from torch import Tensor
 
 from shardway import _C
+from shardway._absent import is_absent, redistribute_absent
 from shardway._C import Layout, Mesh, MeshTensor, MeshTensorHandle, MeshTensorListHandle, Plan, Topology
 from shardway._groups import GroupLike
 
@@ -116,8 +117,21 @@ def redistribute(
     max_bytes: int | None = None,
     async_op: Literal[True],
 ) -> DTensorListHandle: ...
+@overload
 def redistribute(
-    t: MeshTensor | DTensor | Sequence[MeshTensor] | Sequence[DTensor],
+    t: Sequence[MeshTensor | None] | Sequence[DTensor | None] | None,
+    placements: Sequence[PlacementLike] | Layout | Sequence[Sequence[PlacementLike] | Layout] | None = None,
+    *,
+    mesh: Mesh | DeviceMesh | None = None,
+    topology: Topology | None = None,
+    max_bytes: int | None = None,
+    plan: Plan | None = None,
+    grad_placements: Sequence[PlacementLike] | None = None,
+    async_op: bool = False,
+    group: GroupLike = None,
+) -> Any: ...
+def redistribute(
+    t: MeshTensor | DTensor | Sequence[MeshTensor | None] | Sequence[DTensor | None] | None,
     placements: Any = None,
     *,
     mesh: Mesh | DeviceMesh | None = None,
@@ -132,8 +146,10 @@ def redistribute(
     """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
 
     Every rank of the tensor's group calls it. The cheapest plan runs, or the given one; the ranks first compare what
-    they are about to do, and a disagreement or one rank's bad argument is the same ValueError on all of them. A rank
-    that brings no tensor at all tells the group of `mesh`, else the default group.
+    they are about to do, and a disagreement or one rank's bad argument is the same ValueError on all of them.
+    A rank that has no part of the tensor may pass None for it, alone or in a list: it learns from the others how the
+    tensor lies. Its group is `group`, else that of a MeshTensor in the list, else the default group; its result is a
+    DTensor where `mesh` is a DeviceMesh, else a MeshTensor. A rank that has a part and passes None is refused, on all.
     `placements` may also be a Layout, which can say an order of shards, or None where a plan is given. With
     `max_bytes` no step needs more on any rank. An unchanged layout gives the tensor itself; otherwise the result
     shares no memory with `t`.
@@ -151,6 +167,10 @@ def redistribute(
     """
     if isinstance(t, MeshTensor):
         return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, copies)
+    if is_absent(t):
+        if copies is not None:
+            refuse("copies are for ranks that know how the tensors lie, but t is None", (), mesh, group)
+        return redistribute_absent(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group)
     if isinstance(t, (list, tuple)):
         if plan is not None or grad_placements is not None:
             refuse("plan and grad_placements are for one tensor, but t is a list", t, mesh, group)

@@ -35,7 +35,7 @@ def dtensor(rank, size, device_mesh):
 
 # what rank 1 passes instead of (t, TARGET), and words of the message
 OF_ONE = {
-    "None": (lambda t: {"t": None}, "t is a NoneType, neither a MeshTensor nor a DTensor"),
+    "None": (lambda t: {"t": None}, "t is None, but this rank is in the mesh of"),
     "a tensor": (lambda t: {"t": torch.ones(2)}, "t is a Tensor, neither"),
     "a list": (
         lambda t: {"t": [t]},
@@ -54,9 +54,9 @@ OF_ONE = {
     "async_op": (lambda t: {"async_op": Undecided()}, "async_op is a Undecided, which is neither true nor false"),
 }
 OF_LIST = {
-    "None": (lambda t: {"t": None}, "t is a NoneType"),
-    "None within": (lambda t: {"t": [t, None]}, r"t\[.\] is a "),
-    "None first": (lambda t: {"t": [None, t]}, r"t\[0\] is a NoneType"),
+    "None": (lambda t: {"t": None}, r"t\[0\] is None, but this rank is in the mesh of"),
+    "None within": (lambda t: {"t": [t, None]}, r"t\[1\] is None, but"),
+    "None first": (lambda t: {"t": [None, t]}, r"t\[0\] is None, but"),
     "an empty list": (lambda t: {"t": []}, "t is an empty list"),
     "one tensor less": (lambda t: {"t": [t]}, "the number of tensors: 2 on rank 0, 1 on rank 1"),
     "too many placements": (lambda t: {"placements": [TARGET] * 3}, "placements for 3 tensors, but t has 2"),
@@ -101,16 +101,20 @@ def test_without_a_tensor_the_group_of_the_mesh_is_told_else_the_default_group(r
     halves = DeviceMesh("cpu", torch.arange(4).view(2, 2), mesh_dim_names=("a", "b"))
     half = halves["b"]
     t = distribute_tensor(torch.ones(6), half, [Shard(0)], src_data_rank=None)
-    with pytest.raises(ValueError, match=r"t is a NoneType.*\(rank 1\)"):
-        sw.redistribute(None if rank % 2 else t, TARGET, mesh=half)
+    with pytest.raises(ValueError, match=r"t is a int.*\(rank 1\)"):
+        sw.redistribute(3 if rank % 2 else t, TARGET, mesh=half)
+    with pytest.raises(ValueError, match=r"t is None, but this rank is in the mesh .*\(rank 1\)"):
+        sw.redistribute(None if rank % 2 else t, TARGET, group=half if rank % 2 else None)
     whole = distribute_tensor(torch.ones(6), halves, [Shard(0), Replicate()], src_data_rank=None)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        message = message_of(lambda: sw.redistribute(None if rank == 3 else whole, TARGET * 2))
+        message = message_of(lambda: sw.redistribute(3 if rank == 3 else whole, TARGET * 2))
     assert [(w.filename, "told to the default group" in str(w.message)) for w in warned] == [(__file__, True)] * (
         rank == 3
     )
-    assert_says(message, [r"t is a NoneType", r"\(rank 3\)"], "the default group")
+    assert_says(message, [r"t is a int", r"\(rank 3\)"], "the default group")
+    message = message_of(lambda: sw.redistribute(None if rank == 3 else whole, TARGET * 2))
+    assert_says(message, ["t is None, but this rank is in the mesh", r"\(rank 3\)"], "the default group")
     assert_usable(rank, size)
 
 

@@ -14,6 +14,7 @@
 
 #include "ops/call/arguments.h"
 #include "ops/call/block.h"
+#include "ops/call/layouts_asked.h"
 #include "ops/call/numbering.h"
 #include "transport/common/giving_up.h"
 #include "transport/common/torch_kinds.h"
@@ -85,6 +86,16 @@ void show_input(const Call& call, const Group& group, Opening& opening) {
   }
 }
 
+// Whether a rank takes part in a redistribution without knowing how the tensors lie: its block says nothing.
+bool asks_for_layouts(const wire::BlockRows& blocks) {
+  if (blocks[0].collective() != Collective::redistribute) return false;
+  for (int64_t rank = 0; rank < blocks.size(); ++rank) {
+    const BlockHeader& header = blocks.header(rank);
+    if (!header.has_tensor && !header.has_hash && header.backward_of == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, const Group& group,
@@ -100,6 +111,8 @@ Blocks gathered(const Call& call, const at::Tensor& mine, int64_t row_bytes, con
 Agreement agreement_in(Blocks blocks, const Call& call, const Group& group, int64_t index) {
   check_blocks(blocks, wire::Slot::tensor);
   raise_if_any(wire::disagreement(rows_of(blocks), kinds_of_torch(), index));
+  if (asks_for_layouts(rows_of(blocks)))
+    throw LayoutsAsked({__func__, __FILE__, __LINE__}, "redistribute: a rank brings no tensor");
   // The ranks tell what the hashes stand for only if these differ, which every rank sees.
   if (call.hash && !wire::have_same_hash(rows_of(blocks))) {
     const at::Tensor mine = text_block(call, group, call.words());

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "ops/call/arguments.h"
+#include "ops/call/layouts_asked.h"
 #include "shardway/group.h"
 
 namespace shardway {
@@ -13,6 +14,8 @@ template <class Body>
 auto numbered(const Group& group, Body&& body) {
   try {
     return body();
+  } catch (const LayoutsAsked&) {  // is no error yet
+    throw;
   } catch (const c10::ValueError& error) {
     const std::string numbering = numbering_of(group.global_ranks());
     if (numbering.empty()) throw;

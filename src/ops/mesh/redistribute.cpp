@@ -9,6 +9,7 @@
 #include "ops/call/recording.h"
 #include "ops/mesh/redistribution.h"
 #include "ops/mesh/survivors.h"
+#include "ops/mesh/told_layouts.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
@@ -134,10 +135,8 @@ MeshTensor run_on_living(const MeshTensor& tensor, const std::function<Layout()>
   return redistribute_to_living({.tensors = {tensor}, .copies = {options.copies}}, targets, given).front();
 }
 
-MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
-               const RedistributeOptions& options) {
-  if (options.group) return run_on_living(tensor, target, options);
-  const Recording recording("redistribute", tensor.local());
+MeshTensor run_once(const MeshTensor& tensor, const std::function<Layout()>& target,
+                    const RedistributeOptions& options) {
   std::optional<Layout> to;
   Request request;
   const std::string problem = problem_in([&] {
@@ -163,6 +162,16 @@ MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
     moves.agree(settle(call, request, tensor));
   }
   return moves.finish();
+}
+
+MeshTensor run(const MeshTensor& tensor, const std::function<Layout()>& target,
+               const RedistributeOptions& options) {
+  if (options.group) return run_on_living(tensor, target, options);
+  const Recording recording("redistribute", tensor.local());
+  const auto known = [&] {
+    return KnownLayouts{.form = KnownLayouts::Form::one, .layouts = {tensor.layout()}};
+  };
+  return telling(known, tensor.group(), [&] { return run_once(tensor, target, options); });
 }
 
 // Whether the call has to be posted to run asynchronously. Work on a device does so anyway, on the caller's

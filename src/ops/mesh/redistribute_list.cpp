@@ -12,6 +12,7 @@
 #include "ops/mesh/mesh_rows.h"
 #include "ops/mesh/redistribution.h"
 #include "ops/mesh/survivors.h"
+#include "ops/mesh/told_layouts.h"
 
 namespace shardway {
 namespace {
@@ -150,11 +151,7 @@ MeshTensors unmoved(const MeshTensors& tensors, const Layouts& to) {
   return same;
 }
 
-MeshTensors run(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {
-  if (given.group)
-    return redistribute_to_living(
-        {tensors, given.copies}, [&] { return to; }, given);
-  if (tensors.empty()) raise("redistribute", "the list of tensors is empty", 0);
+MeshTensors run_once(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {
   std::vector<at::Tensor> locals;
   for (const MeshTensor& tensor : tensors) locals.push_back(tensor.local());
   const Recording recording("redistribute", locals);
@@ -182,6 +179,19 @@ MeshTensors run(const MeshTensors& tensors, const Layouts& to, const Redistribut
   call.words = [&] { return words_of(tensors, to, requests); };
   const Agreement agreement = agree(call, group);
   return moved(tensors, requests, facts_in(all_flags(call.x, agreement, group)), options, agreement.number());
+}
+
+MeshTensors run(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {
+  if (given.group)
+    return redistribute_to_living(
+        {tensors, given.copies}, [&] { return to; }, given);
+  if (tensors.empty()) raise("redistribute", "the list of tensors is empty", 0);
+  const auto known = [&] {
+    KnownLayouts all{.form = KnownLayouts::Form::list};
+    for (const MeshTensor& tensor : tensors) all.layouts.emplace_back(tensor.layout());
+    return all;
+  };
+  return telling(known, tensors[0].group(), [&] { return run_once(tensors, to, given); });
 }
 
 }  // namespace

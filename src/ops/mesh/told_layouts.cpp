@@ -1,0 +1,269 @@
+#include "ops/mesh/told_layouts.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ops/call/arguments.h"
+#include "ops/call/block.h"
+#include "ops/call/header.h"
+#include "ops/call/numbering.h"
+#include "ops/mesh/redistribution.h"
+#include "plan/geometry/group_ranks.h"
+#include "transport/common/transport.h"
+
+namespace shardway {
+namespace {
+
+using Form = KnownLayouts::Form;
+using Numbers = std::vector<int64_t>;
+
+constexpr uint64_t kLengths = shm::mark_of("lengths of layouts");
+constexpr uint64_t kLayouts = shm::mark_of("layouts");
+
+// What an entry says of its tensor. Neighbours in a list often lie alike.
+enum class Entry : int64_t { unknown, as_before, follows };
+
+void write(const Numbers& list, Numbers& to) {
+  to.push_back(static_cast<int64_t>(list.size()));
+  to.insert(to.end(), list.begin(), list.end());
+}
+
+void write(const Layout& layout, Numbers& to) {
+  to.push_back(static_cast<int64_t>(layout.dtype()));
+  write(layout.shape(), to);
+  write(layout.mesh().shape(), to);
+  write(layout.mesh().ranks(), to);
+  for (const Placement& placement : layout.placements()) {
+    to.push_back(static_cast<int64_t>(placement.kind));
+    to.push_back(placement.dim);
+    to.push_back(static_cast<int64_t>(placement.op));
+    write(placement.sizes, to);
+  }
+  for (const Numbers& dims : layout.order()) write(dims, to);
+}
+
+Numbers written(const KnownLayouts& known) {
+  Numbers numbers = {static_cast<int64_t>(known.form), static_cast<int64_t>(known.layouts.size())};
+  const std::optional<Layout>* before = nullptr;
+  for (const std::optional<Layout>& layout : known.layouts) {
+    const bool is_as_before = before != nullptr && layout && *before && **before == *layout;
+    const Entry entry = !layout ? Entry::unknown : is_as_before ? Entry::as_before : Entry::follows;
+    numbers.push_back(static_cast<int64_t>(entry));
+    if (entry == Entry::follows) write(*layout, numbers);
+    before = &layout;
+  }
+  return numbers;
+}
+
+// Reads what a rank wrote. Throws BadArgument if it is not that.
+class LayoutReader {
+ public:
+  explicit LayoutReader(const Numbers& numbers) : numbers_(numbers) {}
+
+  KnownLayouts known() {
+    KnownLayouts known{.form = static_cast<Form>(number(0, static_cast<int64_t>(Form::any)))};
+    const int64_t count = number(0, left());
+    for (int64_t i = 0; i < count; ++i) {
+      const auto entry = static_cast<Entry>(number(0, static_cast<int64_t>(Entry::follows)));
+      if (entry == Entry::as_before && (known.layouts.empty() || !known.layouts.back())) refuse();
+      if (entry == Entry::as_before) {
+        known.layouts.push_back(known.layouts.back());
+      } else {
+        known.layouts.push_back(entry == Entry::follows ? std::optional(layout()) : std::nullopt);
+      }
+    }
+    return known;
+  }
+
+ private:
+  [[noreturn]] static void refuse() { throw BadArgument("its layouts cannot be read"); }
+
+  int64_t left() const { return static_cast<int64_t>(numbers_.size() - at_); }
+
+  int64_t number(int64_t least, int64_t most) {
+    if (left() == 0 || numbers_[at_] < least || numbers_[at_] > most) refuse();
+    return numbers_[at_++];
+  }
+
+  Numbers list() {
+    const int64_t count = number(0, left());
+    const auto begin = numbers_.begin() + static_cast<std::ptrdiff_t>(at_);
+    if (count > left()) refuse();
+    at_ += static_cast<size_t>(count);
+    return {begin, begin + count};
+  }
+
+  Placement placement() {
+    Placement read;
+    read.kind = static_cast<Placement::Kind>(number(0, static_cast<int64_t>(Placement::Kind::partial)));
+    read.dim = number(0, wire::kMaxDims);
+    read.op = static_cast<Op>(number(0, static_cast<int64_t>(Op::product)));
+    read.sizes = list();
+    return read;
+  }
+
+  Layout layout() {
+    const auto dtype = static_cast<DType>(number(0, static_cast<int64_t>(DType::c128)));
+    Numbers shape = list();
+    Numbers grid = list();
+    Mesh mesh(grid, list(), {});
+    std::vector<Placement> placements;
+    for (size_t d = 0; d < grid.size(); ++d) placements.push_back(placement());
+    ShardOrder order;
+    for (size_t d = 0; d < shape.size(); ++d) order.push_back(list());
+    return {std::move(shape), dtype, std::move(mesh), std::move(placements), std::move(order)};
+  }
+
+  const Numbers& numbers_;
+  size_t at_ = 0;
+};
+
+at::Tensor bytes_of(const Numbers& numbers) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(numbers.size() * sizeof(int64_t))}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), numbers.data(), numbers.size() * sizeof(int64_t));
+  return bytes;
+}
+
+// Every rank's numbers, by rank: first how many there are, then the numbers in pieces.
+std::vector<Numbers> exchanged(const Numbers& mine, const Group& group) {
+  const Call call{.collective = Collective::redistribute};
+  const at::Tensor length = bytes_of({static_cast<int64_t>(mine.size())});
+  const Blocks lengths = gathered(call, length, length.numel(), group, kLengths);
+  std::vector<Numbers> all(static_cast<size_t>(group.size()));
+  size_t longest = 0;
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
+    int64_t count = 0;
+    std::memcpy(&count, lengths.rows[rank].const_data_ptr(), sizeof(count));
+    TORCH_CHECK_VALUE(count >= 0 && count <= wire::kMostElements, "rank ", rank, " sent no layouts");
+    all[static_cast<size_t>(rank)].resize(static_cast<size_t>(count));
+    longest = std::max(longest, static_cast<size_t>(count));
+  }
+  const auto piece = static_cast<size_t>(group.transport().slot_bytes()) / sizeof(int64_t);
+  for (size_t begin = 0; begin < longest; begin += piece) {
+    const auto part_of = [&](size_t count) { return std::min(piece, count - std::min(count, begin)); };
+    Numbers part(
+        mine.begin() + static_cast<std::ptrdiff_t>(std::min(mine.size(), begin)),
+        mine.begin() + static_cast<std::ptrdiff_t>(std::min(mine.size(), begin) + part_of(mine.size())));
+    if (part.empty()) part.push_back(0);  // not read
+    const auto row_bytes = static_cast<int64_t>(piece * sizeof(int64_t));
+    const Blocks blocks = gathered(call, bytes_of(part), row_bytes, group, kLayouts);
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      Numbers& theirs = all[static_cast<size_t>(rank)];
+      if (const size_t count = part_of(theirs.size()); count > 0)
+        std::memcpy(theirs.data() + begin, blocks.rows[rank].const_data_ptr(), count * sizeof(int64_t));
+    }
+  }
+  return all;
+}
+
+std::vector<KnownLayouts> read_all(const std::vector<Numbers>& numbers) {
+  std::vector<KnownLayouts> all;
+  for (size_t rank = 0; rank < numbers.size(); ++rank) {
+    const std::string problem = problem_in([&] { all.push_back(LayoutReader(numbers[rank]).known()); });
+    TORCH_CHECK_VALUE(problem.empty(), "redistribute: rank ", rank, ": ", problem);
+  }
+  return all;
+}
+
+std::string text_of(const KnownLayouts& known) {
+  return known.form == Form::one ? "one tensor" : c10::str("a list of ", known.layouts.size());
+}
+
+// What the ranks know of one tensor, and who knows it first.
+struct FoundLayout {
+  const Layout* layout = nullptr;
+  size_t rank = 0;
+};
+
+// All that the ranks know. Every rank has the same, and comes to the same verdict.
+class LayoutsOfAll {
+ public:
+  LayoutsOfAll(const std::vector<KnownLayouts>& all, const Group& group)
+      : all_(all), numbers_(group.global_ranks()) {}
+
+  HeardLayouts merged() const {
+    const KnownLayouts& model = all_[first_with_form()];
+    HeardLayouts heard{.is_list = model.form == Form::list};
+    for (size_t i = 0; i < model.layouts.size(); ++i) {
+      heard.layouts.push_back(*found(i, heard.is_list).layout);
+      check_askers(i, heard.layouts.back(), heard.is_list);
+    }
+    return heard;
+  }
+
+ private:
+  // Throws if two ranks move different numbers of tensors.
+  size_t first_with_form() const {
+    std::optional<size_t> first;
+    for (size_t rank = 0; rank < all_.size(); ++rank) {
+      if (all_[rank].form == Form::any) continue;
+      if (!first) first = rank;
+      const KnownLayouts& model = all_[*first];
+      const bool is_alike =
+          all_[rank].form == model.form && all_[rank].layouts.size() == model.layouts.size();
+      TORCH_CHECK_VALUE(is_alike, "redistribute: ranks disagree on what is moved: ", text_of(model),
+                        " on rank ", *first, ", ", text_of(all_[rank]), " on rank ", rank);
+    }
+    TORCH_CHECK_VALUE(first, "redistribute: every rank passes None, so no rank has a tensor");
+    return *first;
+  }
+
+  static std::string name_of_tensor(size_t i, bool is_list) {
+    return is_list ? c10::str("t[", i, "]") : std::string("t");
+  }
+
+  FoundLayout found(size_t i, bool is_list) const {
+    FoundLayout first;
+    for (size_t rank = 0; rank < all_.size(); ++rank) {
+      if (all_[rank].form == Form::any || !all_[rank].layouts[i]) continue;
+      const Layout& layout = *all_[rank].layouts[i];
+      if (first.layout == nullptr) first = {.layout = &layout, .rank = rank};
+      TORCH_CHECK_VALUE(layout == *first.layout, "redistribute: ranks disagree on ",
+                        name_of_tensor(i, is_list), ": ", described(*first.layout), " on rank ", first.rank,
+                        ", ", described(layout), " on rank ", rank);
+    }
+    TORCH_CHECK_VALUE(first.layout != nullptr, "redistribute: ", name_of_tensor(i, is_list),
+                      " is None on every rank");
+    return first;
+  }
+
+  // A rank may not ask for a tensor of which it should have a part.
+  void check_askers(size_t i, const Layout& layout, bool is_list) const {
+    for (size_t rank = 0; rank < all_.size(); ++rank) {
+      const bool asks = all_[rank].form == Form::any || !all_[rank].layouts[i];
+      const bool is_inside =
+          layout.mesh().position_of(numbers_.number_of(static_cast<int64_t>(rank))).has_value();
+      TORCH_CHECK_VALUE(!asks || !is_inside, "redistribute: ", name_of_tensor(i, is_list),
+                        " is None, but this rank is in the mesh of ", described(layout), " (rank ", rank,
+                        ")");
+    }
+  }
+
+  const std::vector<KnownLayouts>& all_;
+  GroupRanks numbers_;
+};
+
+}  // namespace
+
+HeardLayouts tell_layouts(const KnownLayouts& mine, const Group& group) {
+  return numbered(group, [&] {
+    const std::vector<KnownLayouts> all = read_all(exchanged(written(mine), group));
+    return LayoutsOfAll(all, group).merged();
+  });
+}
+
+HeardLayouts hear_layouts(const std::vector<std::optional<Layout>>& known, const Group& group) {
+  if (!group.distributed()) raise("redistribute", "t is None, and there is no other rank that has it", 0);
+  try {
+    agree({.collective = Collective::redistribute}, group);
+  } catch (const LayoutsAsked&) {  // this rank's own question is among the blocks
+    const Form form = known.empty() ? Form::any : Form::list;
+    return tell_layouts({.form = form, .layouts = known}, group);
+  }
+  raise("redistribute", "the other ranks did not hear that t is None", group.rank());
+}
+
+}  // namespace shardway
