@@ -15,6 +15,7 @@
 #include "shardway/nn.h"
 #include "shardway/page.h"
 #include "shardway/plan.h"
+#include "shardway/prepare.h"
 #include "shardway/redistribute.h"
 #include "shardway/route.h"
 #include "shardway/shrink.h"

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "ops/call/arguments.h"
+#include "ops/call/capture.h"
 #include "ops/operators/grad_names.h"
 #include "transport/group/process_group.h"
 #include "values.h"
@@ -97,6 +98,8 @@ std::optional<int64_t> read_optional_integer(const char* name, const py::handle&
 
 bool read_flag(const char* name, const py::handle& value) {
   const int truth = PyObject_IsTrue(value.ptr());
+  if (truth == 1 && Capture::current() != nullptr)
+    throw BadArgument(c10::str(name, " is given, but a prepared call waits for its moves"));
   if (truth >= 0) return truth == 1;
   PyErr_Clear();
   throw BadArgument(c10::str(name, " is a ", type_name(value), ", which is neither true nor false"));

@@ -1,5 +1,25 @@
+#include <unistd.h>
+
 #include "bindings.h"
 #include "shardway/version.h"
+#include "shm/board/interrupt.h"
+
+namespace shardway::python {
+namespace {
+
+// Python runs its handlers only on the main thread.
+bool is_main_thread() { return gettid() == getpid(); }
+
+// Handles Ctrl-C, and any other signal that Python has a handler for, in a call that waits without the
+// interpreter's lock.
+void check_signals() {
+  if (!is_main_thread() || Py_IsInitialized() == 0) return;
+  const pybind11::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
+}  // namespace
+}  // namespace shardway::python
 
 PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = shardway::version();
@@ -16,6 +36,7 @@ PYBIND11_MODULE(_C, module) {
   shardway::python::bind_mesh_collectives(module);
   shardway::python::bind_mesh_tensor(module);
   shardway::python::bind_redistribute_list(module);
+  shardway::python::bind_prepare(module);
   shardway::python::bind_backend(module);
-  shardway::python::bind_interrupt();
+  shardway::shm::set_interrupt_check(&shardway::python::check_signals);
 }

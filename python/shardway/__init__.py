@@ -47,6 +47,7 @@ from shardway._collectives import (
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
+from shardway._prepare import PreparedCall, prepare
 from shardway._redistribute import distribute, redistribute, use_for_dtensor
 from shardway._rooted import broadcast, gather_v, scatter_v
 from shardway._shrink import shrink
@@ -72,6 +73,7 @@ __all__ = [
     "Partial",
     "Placement",
     "Plan",
+    "PreparedCall",
     "RaggedHandle",
     "RaggedListHandle",
     "ReduceScatter",
@@ -100,6 +102,7 @@ __all__ = [
     "last_calls",
     "memory_stats",
     "plan",
+    "prepare",
     "redistribute",
     "redistribute_cost",
     "reduce_scatter_v",

@@ -269,6 +269,8 @@ def _problem_of(
     for placement in target:
         if isinstance(placement, Shard) and placement.sizes is not None:
             return f"DTensor has no placement for {placement!r}, whose sizes are given: use a MeshTensor"
+    if dtensor.requires_grad and torch.is_grad_enabled() and _C.is_preparing():
+        return "t requires grad, but a prepared call has no gradient: pass t.detach(), or use torch.no_grad()"
     combined = [p for p in layout.placements if isinstance(p, Partial) and p.op not in ("sum", "avg")]
     if combined and dtensor.requires_grad and torch.is_grad_enabled():
         return f"{combined[0]!r} has no gradient, but t requires grad: pass t.detach()"

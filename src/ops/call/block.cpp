@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ops/call/arguments.h"
+#include "ops/call/capture.h"
 #include "transport/common/torch_kinds.h"
 #include "transport/memory/warm_memory.h"
 
@@ -81,10 +82,10 @@ at::Tensor block_of_text(wire::Draft draft, const std::string& text, const Group
   return bytes;
 }
 
-at::Tensor problem_block(const Call& call, const Group& group) {
+at::Tensor problem_block(const Call& call, const std::string& problem, const Group& group) {
   wire::Draft draft = draft_of(call);
   draft.header.has_problem = 1;
-  return block_of_text(draft, call.problem, group);
+  return block_of_text(draft, problem, group);
 }
 
 // The block of a rank that brings no tensor.
@@ -127,7 +128,8 @@ at::Tensor text_block(const Call& call, const Group& group, const std::string& t
 
 at::Tensor block_of(const Call& call, const Group& group, int64_t slot_bytes) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  if (!call.problem.empty()) return problem_block(call, group);
+  if (!call.problem.empty()) return problem_block(call, call.problem, group);
+  if (Capture::current() != nullptr && call.requires_grad()) return problem_block(call, kNoGradient, group);
   return call.x.defined() ? call_block(call, group, slot_bytes) : bare_block(call, group);
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "ops/call/arguments.h"
+#include "ops/call/capture.h"
 #include "ops/call/numbering.h"
 #include "ops/call/recording.h"
 #include "transport/common/giving_up.h"
@@ -126,13 +127,6 @@ class PostedTransfer : public Transfer {
   std::unique_ptr<Posted> posted_;
 };
 
-// Whether the route is an all-reduce that the engine does not have, and too large for every rank to pull all
-// of it from every other.
-bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) {
-  return route.pattern == Pattern::all_reduce && static_cast<int64_t>(x.nbytes()) > transport.slot_bytes() &&
-         !transport.has_own(route, x);
-}
-
 // The subject refers to both arguments, which must outlive it; its words take no memory until asked for.
 Subject subject_of(const Launch& launch, const at::Tensor& input) {
   const char* name = name_of(launch.collective);
@@ -201,16 +195,29 @@ std::shared_ptr<ParamComms> recorded(const Launch& launch, const std::vector<at:
   });
 }
 
+// Adds one tensor's moves to the call that this thread prepares.
+void keep_moves(const Launch& launch, const at::Tensor& input, const at::Tensor& out, bool is_small,
+                Capture& capture) {
+  capture.add_input(launch.x, input);
+  if (launch.forward.pattern == Pattern::own) return capture.add_alone(launch.forward, input, out);
+  capture.add_together({.route = &launch.forward, .x = input, .out = out, .is_small = is_small});
+  capture.add_least(launch.forward, static_cast<int64_t>(input.itemsize()));
+}
+
 // A call with its tensors, from the moment its route is known.
 class UnderWay {
  public:
-  UnderWay(Launch launch, const Group& group) : launch_(std::move(launch)), group_(group) {
+  // `capture` is that of the caller's thread, which may not be the one that learns the route.
+  UnderWay(Launch launch, const Group& group, Capture* capture) : launch_(std::move(launch)), group_(group) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     input_ = materialized(launch_.x);
     out_ = launch_.out               ? *launch_.out
            : launch_.fresh.defined() ? launch_.fresh
                                      : fresh_output(launch_.forward, launch_.x);
     if (at::hasCallbacks()) comms_ = recorded(launch_, {input_}, {out_}, group_);
+    if (capture == nullptr) return;
+    capture->set_call(launch_.collective, launch_.number, group_);
+    keep_moves(launch_, input_, out_, /*is_small=*/false, *capture);
   }
 
   // Returns the moves for the meeting, which makes them in place of start(). Returns nothing for work on a
@@ -275,6 +282,7 @@ class ListUnderWay {
       outs_.push_back(fresh_output(launch.forward, launch.x));
     }
     if (at::hasCallbacks()) comms_ = recorded(launches_[0], inputs_, outs_, group_);
+    if (Capture* capture = Capture::current()) keep(*capture);
     for (Launch& launch : launches_) launch.progress = Progress::by_caller;  // for what this rank does alone
   }
 
@@ -307,6 +315,12 @@ class ListUnderWay {
   }
 
  private:
+  void keep(Capture& capture) const {
+    capture.set_call(launches_[0].collective, launches_[0].number, group_);
+    for (size_t i = 0; i < launches_.size(); ++i)
+      keep_moves(launches_[i], inputs_[i], outs_[i], is_small(launches_[i]), capture);
+  }
+
   bool is_small(const Launch& launch) const {
     const int64_t most_bytes = launch.x.is_cpu() ? group_.transport().slot_bytes() : kSmallOnDevice;
     return launch.whole_elements >= 0 &&
@@ -390,7 +404,7 @@ at::Tensor fresh_output(const Route& route, const at::Tensor& like) {
 
 Async<at::Tensor> launch(Launch launch, const Group& group) {
   return or_give_up(audience(involves_others(launch), group), [&] {
-    UnderWay call(std::move(launch), group);
+    UnderWay call(std::move(launch), group, Capture::current());
     call.start();
     return call.result();
   });
@@ -408,8 +422,9 @@ Async<std::vector<at::Tensor>> launch_all(std::vector<Launch> launches, const Gr
 Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch(Agreement)>& decide,
                                     const Group& group) {
   std::optional<UnderWay> under_way;
+  Capture* const capture = Capture::current();
   agree_and_move(call, group, [&](Agreement agreement) {
-    under_way.emplace(decide(std::move(agreement)), group);
+    under_way.emplace(decide(std::move(agreement)), group, capture);
     return under_way->moves();
   });
   if (!under_way->has_moved()) under_way->start();

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ops/call/arguments.h"
+#include "ops/call/capture.h"
 #include "plan/geometry/exchange_rules.h"
 #include "transport/common/boxes.h"
 #include "transport/common/giving_up.h"
@@ -98,10 +99,13 @@ Transport& audience(bool is_for_others, const Group& group) {
 }
 
 std::vector<RouteCall> next_legs(std::vector<Walker>& walkers, Transport& transport) {
+  Capture* const capture = Capture::current();
+  if (capture != nullptr) capture->next_round();
   std::vector<RouteCall> legs;
   for (Walker& walker : walkers) {
     if (auto leg = walker.next_leg()) {
       leg->is_small = leg->x.is_cpu() && is_small(walker.prepared().plan->from, transport);
+      if (capture != nullptr) capture->add_together(*leg);
       legs.push_back(*std::move(leg));
     }
   }
@@ -140,18 +144,28 @@ bool is_everywhere(const Layout& layout, const Group& group) {
 }
 
 std::optional<RouteCall> Walker::next_leg() {
+  Capture* const capture = Capture::current();
   for (; stage_ < prepared_.stages.size(); finish_stage()) {
     const Stage& stage = prepared_.stages[stage_];
     if (!out_.defined()) {
       out_ = warm_empty(stage.output_shape, held_.options());
       landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
       if (stage.route.pattern != Pattern::own) return RouteCall{&stage.route, held_, landing_};
+      if (capture != nullptr) capture->add_alone(stage.route, held_, landing_);
       Group::alone().transport().start(stage.route, held_, landing_, {}, {})->finish();
     }
     if (stage.collection && !std::exchange(is_collected_, true))
       return RouteCall{&*stage.collection, landing_, out_};
   }
   return std::nullopt;
+}
+
+std::optional<RouteCall> next_kept_leg(Walker& walker) {
+  Capture* const capture = Capture::current();
+  if (capture != nullptr) capture->next_round();
+  std::optional<RouteCall> leg = walker.next_leg();
+  if (capture != nullptr && leg) capture->add_together(*leg);
+  return leg;
 }
 
 // Releases the step's input, unless the caller still holds it.
@@ -166,7 +180,7 @@ at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, co
   const KnownInputs nothing;
   const KnownInputs* here = &known;
   const auto run = [&] {
-    while (const auto leg = walker.next_leg()) {
+    while (const auto leg = next_kept_leg(walker)) {
       group.transport().start(*leg->route, leg->x, leg->out, *here, subject)->finish();
       here = &nothing;
     }

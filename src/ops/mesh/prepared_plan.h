@@ -60,6 +60,9 @@ class Walker {
   bool is_collected_ = false;
 };
 
+// The next exchange of a tensor that moves alone. If this thread prepares a call, the exchange is kept.
+std::optional<RouteCall> next_kept_leg(Walker& walker);
+
 // Runs the remaining steps and returns what this rank holds after the last. Collective. `known` are inputs of
 // the next exchange that are here already.
 at::Tensor walk(Walker& walker, const KnownInputs& known, const Group& group, const Subject& subject);

@@ -72,7 +72,7 @@ class Redistribution {
   const RouteCall* prepare() {
     if (request_.keeps_layout) return nullptr;
     begin(c10::DeviceType::CPU);
-    first_ = walker_->next_leg();
+    first_ = next_kept_leg(*walker_);
     return first_ ? &*first_ : nullptr;
   }
 
@@ -82,6 +82,7 @@ class Redistribution {
     if (request_.keeps_layout) return std::nullopt;
     if (known_.any_requires_grad) adjoint_ = adjoint_of(tensor_, request_, options_, known_.number);
     if (known_.device == c10::DeviceType::CPU) return first_;
+    if (capture_ != nullptr) capture_->clear();
     first_.reset();
     walker_.reset();
     return std::nullopt;
@@ -89,7 +90,7 @@ class Redistribution {
 
   // Does all that is left to do.
   MeshTensor finish() {
-    if (request_.keeps_layout) return tensor_;
+    if (request_.keeps_layout && capture_ == nullptr) return tensor_;
     const PreparedPlan& prepared = *request_.prepared;
     at::Tensor out = [&] {
       const at::AutoDispatchBelowADInplaceOrView guard;
@@ -97,6 +98,10 @@ class Redistribution {
       return numbered(tensor_.group(), [&] { return named("redistribute", [&] { return walked(); }); });
     }();
     if (prepared.stages.empty()) out = out.clone();
+    if (capture_ != nullptr) {
+      capture_->set_call(Collective::redistribute, known_.number, tensor_.group());
+      if (prepared.stages.empty()) capture_->add_copy(input_, out);
+    }
     if (adjoint_) out = with_adjoint(x_, out, adjoint_);
     return result_of(tensor_, prepared, out);
   }
@@ -105,7 +110,9 @@ class Redistribution {
   void begin(c10::DeviceType device) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     x_ = input_of(tensor_, *request_.prepared, device);
-    walker_.emplace(*request_.prepared, materialized(x_));
+    const at::Tensor read = materialized(x_);
+    walker_.emplace(*request_.prepared, read);
+    if (capture_ != nullptr) input_ = keep_input(tensor_, request_.prepared->plan->to, x_, read, *capture_);
   }
 
   at::Tensor walked() {
@@ -121,6 +128,8 @@ class Redistribution {
   std::optional<RouteCall> first_;
   KnownOfAll known_;
   std::shared_ptr<const Adjoint> adjoint_;
+  Capture* capture_ = Capture::current();  // of the thread that calls, which may not be the one that meets
+  size_t input_ = 0;                       // in the capture
 };
 
 MeshTensor run_on_living(const MeshTensor& tensor, const std::function<Layout()>& target,

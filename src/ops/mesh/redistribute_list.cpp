@@ -1,6 +1,7 @@
 // Many tensors at once: one comparison of what the ranks are about to do, and one exchange per step.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <optional>
@@ -19,6 +20,9 @@ namespace {
 
 using MeshTensors = std::vector<MeshTensor>;
 using Layouts = std::vector<Layout>;
+
+// A prepared call has outputs of its own, even where nothing changes.
+bool returns_input(const Request& request) { return request.keeps_layout && Capture::current() == nullptr; }
 
 using Requests = std::vector<std::shared_ptr<const Request>>;  // neighbours that move alike share one
 
@@ -42,6 +46,9 @@ Requests read_requests(const MeshTensors& tensors, const Layouts& to, const Redi
       if (tensors[i].place()->ranks.numbers() != tensors[0].place()->ranks.numbers())
         throw BadArgument("its group has other ranks than that of the first");
       check_local(tensors[i]);
+      const at::Tensor& local = tensors[i].local();
+      const bool has_gradient = at::GradMode::is_enabled() && local.defined() && local.requires_grad();
+      if (Capture::current() != nullptr && has_gradient) throw BadArgument(kNoGradient);
       const bool is_as_before = i > 0 && move_alike(tensors, to, i, i - 1);
       requests.push_back(is_as_before ? requests.back() : request_of(tensors[i], to[i], options));
     });
@@ -53,7 +60,7 @@ Requests read_requests(const MeshTensors& tensors, const Layouts& to, const Redi
 std::string words_of(const MeshTensors& tensors, const Layouts& to, const Requests& requests) {
   std::string words = c10::str("the number of tensors: ", tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i)
-    words += c10::str("\ntensor ", i, ": ", to_string(tensors[i].layout()), " to ", to_string(to[i]), " by ",
+    words += c10::str("\ntensor ", i, ": ", described(tensors[i].layout()), " to ", described(to[i]), " by ",
                       requests[i]->prepared->plan->text());
   return words;
 }
@@ -75,17 +82,24 @@ bool skips_exchange(const MeshTensors& tensors, const Group& group) {
          !named("redistribute", [&] { return checks_every_call(tensors[0].local(), group); });
 }
 
-std::vector<at::Tensor> walked(const Requests& requests, const std::vector<at::Tensor>& inputs,
-                               const Group& group, const Subject& subject) {
+std::vector<at::Tensor> walked(const MeshTensors& tensors, const Requests& requests,
+                               const std::vector<at::Tensor>& inputs, uint64_t number) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  const Group& group = tensors[0].group();
+  Capture* const capture = Capture::current();
+  if (capture != nullptr) capture->set_call(Collective::redistribute, number, group);
   std::vector<Walker> walkers;
-  for (size_t i = 0; i < inputs.size(); ++i)
+  for (size_t i = 0; i < inputs.size(); ++i) {
     walkers.emplace_back(*requests[i]->prepared, materialized(inputs[i]));
-  walk(walkers, group, subject);
+    if (capture != nullptr)
+      keep_input(tensors[i], requests[i]->prepared->plan->to, inputs[i], walkers[i].held(), *capture);
+  }
+  walk(walkers, group, moves_of("redistribute", number));
   std::vector<at::Tensor> outs;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool is_input = requests[i]->prepared->stages.empty() && !requests[i]->keeps_layout;
+    const bool is_input = requests[i]->prepared->stages.empty() && !returns_input(*requests[i]);
     outs.push_back(is_input ? walkers[i].held().clone() : walkers[i].held());
+    if (is_input && capture != nullptr) capture->add_copy(i, outs[i]);
   }
   return outs;
 }
@@ -130,15 +144,14 @@ MeshTensors moved(const MeshTensors& tensors, const Requests& requests, const st
     const c10::DeviceType device = facts[i].device.value_or(c10::DeviceType::CPU);
     inputs.push_back(input_of(tensors[i], *requests[i]->prepared, device));
   }
-  std::vector<at::Tensor> outs = named("redistribute", [&] {
-    return walked(requests, inputs, tensors[0].group(), moves_of("redistribute", number));
-  });
+  std::vector<at::Tensor> outs =
+      named("redistribute", [&] { return walked(tensors, requests, inputs, number); });
   add_gradients(adjoints, inputs, outs);
   MeshTensors results;
   results.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    results.push_back(requests[i]->keeps_layout ? tensors[i]
-                                                : result_of(tensors[i], *requests[i]->prepared, outs[i]));
+    results.push_back(returns_input(*requests[i]) ? tensors[i]
+                                                  : result_of(tensors[i], *requests[i]->prepared, outs[i]));
   }
   return results;
 }

@@ -85,6 +85,12 @@ at::Tensor input_of(const MeshTensor& tensor, const PreparedPlan& prepared, c10:
                    at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
 }
 
+size_t keep_input(const MeshTensor& tensor, const Layout& to, const at::Tensor& x, const at::Tensor& read,
+                  Capture& capture) {
+  capture.add_least(redistribution_route(tensor.layout(), to, tensor.rank()), item_bytes(to.dtype()));
+  return capture.add_input(x, read);
+}
+
 MeshTensor result_of(const MeshTensor& tensor, const PreparedPlan& prepared, const at::Tensor& out) {
   const bool is_inside = prepared.plan->to.mesh().position_of(tensor.rank()).has_value();
   const std::shared_ptr<const Layout> layout(prepared.plan, &prepared.plan->to);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "ops/call/capture.h"
 #include "ops/mesh/adjoint.h"
 #include "ops/mesh/prepared_plan.h"
 #include "shardway/redistribute.h"
@@ -43,6 +44,11 @@ std::string words_of(const Layout& from, const Layout& to, const Request& reques
 
 // The local tensor or, on a rank outside the mesh, a tensor without elements.
 at::Tensor input_of(const MeshTensor& tensor, const PreparedPlan& prepared, c10::DeviceType device);
+
+// Adds the tensor to the call that this thread prepares: `x` is what input_of returned and `read` what its
+// moves read. Returns its index among the inputs.
+size_t keep_input(const MeshTensor& tensor, const Layout& to, const at::Tensor& x, const at::Tensor& read,
+                  Capture& capture);
 
 MeshTensor result_of(const MeshTensor& tensor, const PreparedPlan& prepared, const at::Tensor& out);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "ops/call/capture.h"
 #include "ops/call/layouts_asked.h"
 #include "shardway/hear_layouts.h"
 
@@ -29,6 +30,7 @@ auto telling(const Known& known, const Group& group, const Run& run) {
   try {
     return run();
   } catch (const LayoutsAsked&) {
+    if (Capture* capture = Capture::current()) capture->clear();
     tell_layouts(known(), group);
   }
   return run();

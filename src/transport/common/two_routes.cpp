@@ -35,6 +35,11 @@ class Collection : public Transfer {
 
 }  // namespace
 
+bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) {
+  return route.pattern == Pattern::all_reduce && static_cast<int64_t>(x.nbytes()) > transport.slot_bytes() &&
+         !transport.has_own(route, x);
+}
+
 std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_reduce, const at::Tensor& x,
                                        const at::Tensor& out, const Subject& subject) {
   const at::Tensor landed = out.is_contiguous() ? out : warm_empty(out.sizes(), out.options());

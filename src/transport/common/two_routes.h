@@ -7,6 +7,10 @@
 
 namespace shardway {
 
+// Whether the route is an all-reduce that the engine does not have, and too large for every rank to pull all
+// of it from every other.
+bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport);
+
 // Each rank combines a share of the elements, straight into its place in the output. Then it takes the other
 // shares from the others' outputs. Among four ranks it receives half of what it would receive if it pulled
 // every addend whole. The first route is over when this returns.

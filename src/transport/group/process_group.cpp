@@ -24,6 +24,7 @@
 #include "transport/common/giving_up.h"
 #include "transport/common/home_process.h"
 #include "transport/common/param_comms.h"
+#include "transport/common/repeated_moves.h"
 #include "transport/group/engine_calls.h"
 #include "transport/group/hosts_transport.h"
 #include "transport/memory/shared_memory.h"
@@ -198,7 +199,11 @@ Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const 
   return result.get();
 }
 
-class ProcessGroupTransport : public Transport, public SharesMemory {
+bool are_on_cpu(const std::vector<RouteCall>& calls) {
+  return std::all_of(calls.begin(), calls.end(), [](const RouteCall& call) { return call.x.is_cpu(); });
+}
+
+class ProcessGroupTransport : public Transport, public SharesMemory, public RepeatsMoves {
  public:
   explicit ProcessGroupTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
       : group_(std::move(group)),
@@ -282,10 +287,13 @@ class ProcessGroupTransport : public Transport, public SharesMemory {
   }
 
   std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
-    const auto is_on_cpu = [](const RouteCall& call) { return call.x.is_cpu(); };
-    const bool are_on_cpu = std::all_of(calls.begin(), calls.end(), is_on_cpu);
-    if (are_on_cpu && better() != nullptr) return better()->start_all(calls, subject);
+    if (are_on_cpu(calls) && better() != nullptr) return better()->start_all(calls, subject);
     return start_each(std::make_unique<ListCall>(calls, *this), *this, subject);
+  }
+
+  std::unique_ptr<RepeatedMoves> repeat(std::vector<RouteCall> calls) override {
+    if (are_on_cpu(calls) && better() != nullptr) return repeated(*better(), std::move(calls));
+    return started_again(*this, std::move(calls));
   }
 
  private:

@@ -58,19 +58,6 @@ void pack_push(const RouteCall& call, const Move& push, const at::Tensor& runs, 
   shm::pack_box(to, from, strides, push.mine.extent, static_cast<int64_t>(call.x.itemsize()));
 }
 
-// Packs by call, then in the route's order. The receiver finds the boxes of a run in the same order.
-void pack(const std::vector<RouteCall>& calls, const BytesByRank& bytes, const at::Tensor& runs) {
-  BytesByRank at = beginnings(bytes);
-  for (const RouteCall& call : calls) {
-    for (const Move& push : call.route->pushes) {
-      if (push.peer == call.route->rank) continue;
-      int64_t& place = at[static_cast<size_t>(push.peer)];
-      pack_push(call, push, runs, place);
-      place += bytes_of_move(push, call.x);
-    }
-  }
-}
-
 using Places = std::vector<int64_t>;  // by pull: the offset in the runs; not read for this rank's own pulls
 
 void land_on_device(const RouteCall& call, const at::Tensor& runs, const Places& places) {
@@ -122,21 +109,45 @@ ListCall::ListCall(const std::vector<RouteCall>& calls, const Transport& transpo
   const auto options = packed_[0].x.options().dtype(at::kByte);
   sent_ = warm_empty({total(bytes_.send)}, options);
   received_ = warm_empty({total(bytes_.recv)}, options);
-  pack(packed_, bytes_.send, sent_);
+  for (const PackedBox& box : packed_pushes()) pack_push(*box.call, *box.move, sent_, box.place);
   exchange_ = all_to_all_route({sent_.numel()}, 0, bytes_, transport.rank());
   calls_.push_back({.route = &exchange_, .x = sent_, .out = received_, .offsets_unknown = true});
 }
 
-void ListCall::land() const {
+std::vector<ListCall::PackedBox> ListCall::packed_pushes() const {
+  BytesByRank at = beginnings(bytes_.send);
+  std::vector<PackedBox> boxes;  // by call, then in the route's order, in which the receiver finds them
+  for (const RouteCall& call : packed_) {
+    for (const Move& push : call.route->pushes) {
+      if (push.peer == call.route->rank) continue;
+      int64_t& place = at[static_cast<size_t>(push.peer)];
+      boxes.push_back({.call = &call, .move = &push, .place = place});
+      place += bytes_of_move(push, call.x);
+    }
+  }
+  return boxes;
+}
+
+std::vector<ListCall::PackedBox> ListCall::packed_pulls() const {
   BytesByRank at = beginnings(bytes_.recv);
+  std::vector<PackedBox> boxes;
+  for (const RouteCall& call : packed_) {
+    for (const Move& pull : call.route->pulls) {
+      int64_t& place = at[static_cast<size_t>(pull.peer)];
+      boxes.push_back({.call = &call, .move = &pull, .place = place});
+      if (pull.peer != call.route->rank) place += bytes_of_move(pull, call.x);
+    }
+  }
+  return boxes;
+}
+
+void ListCall::land() const {
+  const std::vector<PackedBox> boxes = packed_pulls();
+  auto box = boxes.begin();
   Places places;
   for (const RouteCall& call : packed_) {
     places.clear();
-    for (const Move& pull : call.route->pulls) {
-      int64_t& place = at[static_cast<size_t>(pull.peer)];
-      places.push_back(place);
-      if (pull.peer != call.route->rank) place += bytes_of_move(pull, call.x);
-    }
+    for (size_t i = 0; i < call.route->pulls.size(); ++i) places.push_back((box++)->place);
     if (stream_) stream_->lend({call.x, call.out});
     (call.x.is_cpu() ? land_on_cpu : land_on_device)(call, received_, places);
   }

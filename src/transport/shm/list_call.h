@@ -28,6 +28,21 @@ class ListCall {
   // Unpacks what came.
   void land() const;
 
+  // A box of a small route, and where it lies among the bytes that are sent or received. The place of a box
+  // that this rank takes from itself is not used.
+  struct PackedBox {
+    const RouteCall* call = nullptr;
+    const Move* move = nullptr;
+    int64_t place = 0;
+  };
+
+  // For calls on the CPU that are repeated: the small routes, their boxes and the bytes.
+  const std::vector<RouteCall>& packed() const { return packed_; }
+  std::vector<PackedBox> packed_pushes() const;
+  std::vector<PackedBox> packed_pulls() const;
+  std::byte* sent() const { return static_cast<std::byte*>(sent_.mutable_data_ptr()); }
+  const std::byte* received() const { return static_cast<const std::byte*>(received_.const_data_ptr()); }
+
  private:
   std::vector<RouteCall> calls_;
   std::vector<RouteCall> packed_;

@@ -5,13 +5,14 @@
 #include "shm/board/thresholds.h"
 #include "transport/common/finished_transfer.h"
 #include "transport/shm/list_call.h"
+#include "transport/shm/repeated_list.h"
 #include "transport/shm/shares_memory.h"
 #include "transport/shm/shm_engine.h"
 
 namespace shardway {
 namespace {
 
-class ShmTransport : public Transport, public SharesMemory {
+class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves {
  public:
   ShmTransport(std::shared_ptr<ShmEngine> engine, std::vector<int64_t> global_ranks)
       : rank_(engine->group().rank()),
@@ -67,6 +68,10 @@ class ShmTransport : public Transport, public SharesMemory {
     engine_->run_all(list.calls(), subject);
     list.land();
     return std::make_unique<FinishedTransfer>();
+  }
+
+  std::unique_ptr<RepeatedMoves> repeat(std::vector<RouteCall> calls) override {
+    return std::make_unique<RepeatedList>(std::move(calls), *this, engine_);
   }
 
  private:

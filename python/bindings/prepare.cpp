@@ -1,0 +1,67 @@
+// shardway/prepare.h for Python: see python/shardway/_C.pyi.
+#include "shardway/prepare.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "arguments.h"
+#include "bindings.h"
+#include "ops/call/capture.h"
+#include "values.h"
+
+namespace shardway::python {
+namespace {
+
+void run_with(PreparedCall& self, const py::object& inputs) {
+  std::vector<at::Tensor> tensors;
+  if (!inputs.is_none()) {
+    for (const py::handle& x : py::reinterpret_borrow<py::sequence>(inputs))
+      tensors.push_back(x.is_none() ? at::Tensor() : x.cast<at::Tensor>());
+  }
+  const py::gil_scoped_release release;
+  self.run(tensors);
+}
+
+py::tuple sent_of(const PreparedCall& self) {
+  const RunBytes& bytes = self.bytes();
+  py::tuple rows(static_cast<size_t>(bytes.ranks));
+  for (int64_t from = 0; from < bytes.ranks; ++from) {
+    const auto begin = bytes.sent.begin() + from * bytes.ranks;
+    rows[static_cast<size_t>(from)] = tuple_of<int64_t>(
+        self.distributed() ? std::vector<int64_t>(begin, begin + bytes.ranks) : std::vector<int64_t>{0});
+  }
+  return rows;
+}
+
+PreparedCall finish(Preparation& self) {
+  const py::gil_scoped_release release;
+  return self.finish();
+}
+
+}  // namespace
+
+void bind_prepare(py::module_& module) {
+  py::class_<PreparedCall>(module, "KeptCall", "A call that can be made again.")
+      .def("run", &run_with, py::arg("inputs") = py::none())
+      .def(
+          "refuse",
+          [](PreparedCall& self, const std::string& problem) {
+            const py::gil_scoped_release release;
+            self.refuse(problem);
+          },
+          py::arg("problem"))
+      .def("close", &PreparedCall::close)
+      .def("explain", &PreparedCall::explain)
+      .def_property_readonly("distributed", &PreparedCall::distributed)
+      .def_property_readonly("exchanges", [](const PreparedCall& self) { return self.bytes().exchanges; })
+      .def_property_readonly("sent", &sent_of)
+      .def_property_readonly("least", [](const PreparedCall& self) { return tuple_of(self.bytes().least); })
+      .def_property_readonly("busiest_rank",
+                             [](const PreparedCall& self) { return self.bytes().busiest_rank(); });
+  py::class_<Preparation>(module, "Preparation", "While it lives, the next call of this thread is prepared.")
+      .def(py::init<>())
+      .def("finish", &finish)
+      .def("cancel", &Preparation::cancel);
+  module.def("is_preparing", [] { return Capture::current() != nullptr; });
+}
+
+}  // namespace shardway::python
