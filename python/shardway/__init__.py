@@ -46,6 +46,7 @@ from shardway._collectives import (
 )
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter
+from shardway._owners import Owners, to_owners
 from shardway._plan import clear_plans, draw, plan, redistribute_cost
 from shardway._prepare import PreparedCall, prepare
 from shardway._redistribute import distribute, redistribute, use_for_dtensor
@@ -70,6 +71,7 @@ __all__ = [
     "MeshTensor",
     "MeshTensorHandle",
     "MeshTensorListHandle",
+    "Owners",
     "Partial",
     "Placement",
     "Plan",
@@ -110,6 +112,7 @@ __all__ = [
     "shrink",
     "split_by_rank",
     "stats",
+    "to_owners",
     "use_for_dtensor",
     "use_shared_allocator",
 ]

@@ -177,6 +177,12 @@ def dtensor_of(tensor: MeshTensor, device_mesh: DeviceMesh) -> DTensor:
     return result
 
 
+def wrapped_like(dtensor: DTensor, moved: MeshTensor) -> DTensor:
+    """As a DTensor on the mesh of another, without a gradient."""
+    spec = _spec_after(dtensor, moved.layout, dtensor.device_mesh)
+    return _wrapped_as(dtensor, moved.local, moved.layout, spec, records=False)
+
+
 def _is_inside(device_mesh: DeviceMesh) -> bool:
     return device_mesh.get_coordinate() is not None
 

@@ -52,6 +52,13 @@ def test_tensor_parallel_gives_loss_and_gradients_of_one_process(ranks: int) -> 
     assert output.endswith("ok: loss and gradients are those of one process\n")
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_owners_train_as_one_process_does(ranks: int) -> None:
+    output = run("examples/owners.py", "-n", str(ranks))
+    assert output.startswith(f"{ranks} ranks, 4 matrices, owned by ranks [0")
+    assert output.endswith("ok: the weights are those of one process\n")
+
+
 def test_tensor_parallel_works_with_more_ranks_than_columns() -> None:
     output = run("examples/tensor_parallel.py", "-n", "3", "--hidden", "2")
     assert "hidden columns per rank [1, 1, 0]" in output
