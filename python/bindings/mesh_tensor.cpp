@@ -28,6 +28,15 @@ at::Tensor read_local(const char* name, const py::handle& value) {
   return value.is_none() ? at::Tensor() : read_tensor(name, value);
 }
 
+// The rank of a part that was made where nothing is distributed: the program knows it, the tensor does not.
+constexpr int64_t kUnknownRank = -1;
+
+// Whether the mesh has ranks besides a lone process, which is rank 0. Such a part is for a link between jobs,
+// which checks it.
+bool needs_others(const at::Tensor& local, const Layout& layout) {
+  return !local.defined() || layout.mesh().ranks() != std::vector<int64_t>{0};
+}
+
 BoundTensor make_tensor(const py::object& local, const py::object& layout, const py::object& group) {
   const ReadGroup read = read_any_group(group, "MeshTensor");
   at::Tensor tensor;
@@ -37,6 +46,8 @@ BoundTensor make_tensor(const py::object& local, const py::object& layout, const
     lies = read_layout("layout", layout);
   });
   if (!problem.empty()) raise("MeshTensor", problem, read.group.global_ranks()[read.group.rank()]);
+  if (read.object.is_none() && needs_others(tensor, *lies))
+    return {.tensor = detached_part(tensor, *lies, kUnknownRank), .group = py::none()};
   return {.tensor = MeshTensor(tensor, *lies, read.group), .group = read.object};
 }
 

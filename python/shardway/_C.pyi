@@ -452,7 +452,8 @@ class MeshTensor:
 
     `local` is this rank's box, None on a rank outside the mesh. `group` has all ranks of the mesh, which are global
     ranks; None is the default group. Making one communicates nothing. Pickled are the local part, its layout and its
-    rank; loaded by that rank of a job it is in the default group, else it can be looked at and not be moved.
+    rank; loaded by that rank of a job it is in the default group, else it can be looked at and not be moved. So can one
+    of several ranks that is made where nothing is distributed; a link between jobs sends it, or receives into it.
     """
     def __init__(self, local: Tensor | None, layout: Layout | DTensorSpec, group: GroupLike = None) -> None: ...
     @property
@@ -463,7 +464,7 @@ class MeshTensor:
     def group(self) -> ProcessGroup | None: ...
     @property
     def rank(self) -> int:
-        """The global rank whose part this is."""
+        """The global rank whose part this is; -1 where nothing is distributed, and the mesh has more than one rank."""
     @property
     def box(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Where the local part begins in the tensor, and its shape."""
