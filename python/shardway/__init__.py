@@ -44,6 +44,7 @@ from shardway._collectives import (
     reduce_scatter_v,
     split_by_rank,
 )
+from shardway._link import JobLink, Source, Target, connect
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter
 from shardway._owners import Owners, to_owners
@@ -65,6 +66,7 @@ __all__ = [
     "BackendOptions",
     "Broadcast",
     "Gather",
+    "JobLink",
     "Layout",
     "Link",
     "Mesh",
@@ -82,7 +84,9 @@ __all__ = [
     "Replicate",
     "Scatter",
     "Shard",
+    "Source",
     "Step",
+    "Target",
     "TensorHandle",
     "TensorListHandle",
     "Topology",
@@ -93,6 +97,7 @@ __all__ = [
     "broadcast",
     "clear_plans",
     "cmake_prefix_path",
+    "connect",
     "distribute",
     "draw",
     "dump_last_calls",

@@ -99,7 +99,10 @@ def global_ranks(group: ProcessGroup | None) -> list[int] | None:
 
 
 def group_and_ranks(group: GroupLike, op: str) -> tuple[ProcessGroup | None, list[int] | None]:
-    """The process group and the global ranks of its ranks. A MeshTensor may be made where nothing is distributed, to be
-    looked at."""
+    """The process group and the global ranks of its ranks: 0, 1, … in one that torch.distributed has not registered. A
+    MeshTensor may be made where nothing is distributed, to be looked at."""
     found = default_group() if group is None and op == "MeshTensor" else resolve_group(group, op)
-    return found, None if found is None else dist.get_process_group_ranks(found)
+    if found is None:
+        return None, None
+    known = distributed_c10d._world.pg_group_ranks.get(found)
+    return found, list(range(found.size()) if known is None else known)

@@ -1,0 +1,36 @@
+"""What a rank declares: its tensors, described, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from .layouts import described
+from .wire import Message
+
+
+class Declared:
+    def __init__(self, tensors: Mapping[str, object], rank: int, size: int) -> None:
+        self.entries: dict[str, Message] = {}
+        self.parts: dict[str, Tensor | None] = {}
+        self.problems: list[str] = []
+        if not isinstance(tensors, Mapping):
+            self.problems.append(f"tensors is a {type(tensors).__name__}, not a dict of names")
+            return
+        for name, value in tensors.items():
+            self._add(name, value, rank, size)
+
+    def _add(self, name: object, value: object, rank: int, size: int) -> None:
+        try:
+            if not isinstance(name, str):
+                raise ValueError("a name must be a str")
+            self.entries[name], self.parts[name] = described(value, rank, size)
+        except ValueError as error:
+            self.problems.append(f"{name}: {error}")
+
+    def here(self) -> dict[str, Tensor]:
+        return {name: part for name, part in self.parts.items() if part is not None}
+
+    def said(self, do: str, cast: bool = False) -> Message:
+        return {"do": do, "tensors": self.entries, "problems": self.problems, "cast": cast, "version": 0}

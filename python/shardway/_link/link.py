@@ -1,0 +1,269 @@
+"""A link between jobs, as one of its ranks holds it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
+
+import torch.distributed as dist
+
+from .address import Address
+from .claim import Claim
+from .joint import JointGroup
+from .member import Connection, HubGone, HubMoved, Membership, TooLate
+from .roles import DONE, FAILED, JOIN
+from .secret import read_secret
+from .wire import Message
+
+if TYPE_CHECKING:
+    from .source import Source
+    from .target import Target
+
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+
+
+class JobLink:
+    """Ranks of several jobs that hand tensors to one another. One thread at a time may use it."""
+
+    def __init__(self, address: Address, claim: Claim, secret: bytes, timeout: timedelta) -> None:
+        self._membership = Membership(address, claim, secret)
+        self._timeout = timeout
+        self._process = os.getpid()
+        self._declaration: Message | None = None
+        self._declared_to: Connection | None = None
+        self._joint: JointGroup | None = None
+        self._told_of: list[str] = []  # roles whose loss was raised, since the last transfer
+        self._ended = ""
+        self._finish: Callable[[], None] = _nothing
+        try:
+            self._join(self._deadline_s())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def role(self) -> str:
+        return self._membership.claim.role
+
+    @property
+    def rank(self) -> int:
+        return self._membership.claim.rank
+
+    @property
+    def size(self) -> int:
+        return self._membership.claim.size
+
+    def publish(self, tensors: Mapping[str, object]) -> Source:
+        """Declares what this role sends: a DTensor, a MeshTensor whose mesh has ranks of this role, or a Tensor that
+        lies whole on every rank that names it. Ranks may name different tensors: their union is the model. Collective
+        over the role. A ValueError on every rank has every difference from what other roles have subscribed to."""
+        from .source import Source
+
+        self._finish()
+        return Source(self, tensors)
+
+    def subscribe(self, tensors: Mapping[str, object], *, cast: bool = False) -> Target:
+        """Declares where what another role publishes is to lie: the same kinds of tensors, which may be any views. It
+        waits until a model is published. Collective over the role. A ValueError on every rank of both roles has every
+        difference: names, shapes, dtypes unless `cast` allows another one, destinations that overlap."""
+        from .target import Target
+
+        return Target(self, tensors, cast)
+
+    def close(self) -> None:
+        """Leaves. The other roles are told; what was sent has arrived, or this raises why not."""
+        is_own = os.getpid() == self._process
+        try:
+            if is_own and not self._ended:
+                self._finish()
+        finally:
+            self._finish = _nothing
+            if is_own:
+                self._membership.leave()
+            self._joint = None
+            self._ended = self._ended or "it was closed"
+
+    def __enter__(self) -> JobLink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._finish = _nothing  # nobody would wait for what is under way
+        self.close()
+
+    def __repr__(self) -> str:
+        state = f"closed: {self._ended}" if self._ended else f"{self._membership.address}"
+        return f"JobLink({self._membership.claim} of {self.size}, {state})"
+
+    # For Source and Target.
+
+    @property
+    def timeout_s(self) -> float:
+        return self._timeout.total_seconds()
+
+    def before_leaving(self, finish: Callable[[], None]) -> None:
+        """What `close` does first."""
+        self._finish = finish
+
+    def declare(self, declaration: Message) -> Message:
+        """What the hub answers; said again to the next hub, should this one be lost."""
+        self._declaration = None
+        answer = self.ask(declaration)
+        self._declaration, self._declared_to = declaration, self._membership.connection
+        return answer
+
+    def ask(self, question: Message, *, wait_s: float = 0.0, call: str = "") -> Message:
+        """The answer to a question of this role's ranks. Raises what the hub has to say instead, in the name of `call`
+        or of what is asked."""
+        call = call or question["do"]
+        self._check_open(call)
+        deadline_s = self._deadline_s() + wait_s
+        try:
+            answer = self._asked(question, deadline_s)
+        except TooLate as error:
+            self._raise(call, f"{self._waited()}{error}")
+        except HubGone as gone:
+            self._lose_hub(call, gone)
+        return self._judged(call, answer)
+
+    def _asked(self, question: Message, deadline_s: float) -> Message:
+        is_report = question["do"] in (DONE, FAILED)  # of a transfer of which another hub knows nothing
+        try:
+            self._find_hub(question["do"], deadline_s)
+            assert self._membership.connection is not None
+            return self._membership.connection.ask(question, deadline_s)
+        except HubGone as gone:
+            hub = self._hub_role()
+            is_known = isinstance(gone, HubMoved) or (hub in self._told_of and hub != self.role)
+            if is_report or not is_known:
+                raise
+        self._told_of = []  # it was raised already that this role is lost; its rank that held the link came last
+        self._membership.forget_connection()
+        return self._asked(question, deadline_s)
+
+    def _find_hub(self, call: str, deadline_s: float) -> None:
+        if self._membership.connection is None:
+            self._join(deadline_s)
+        connection = self._membership.connection
+        if self._declaration is not None and self._declared_to is not connection and connection is not None:
+            self._judged(call, connection.ask(self._declaration, deadline_s))
+            self._declared_to = connection
+
+    def note_version(self, version: int) -> None:
+        if self._declaration is not None:
+            self._declaration["version"] = version
+        self._told_of = []
+
+    def joint_group(self, go: Message) -> JointGroup:
+        if self._joint is None or self._joint.generation != go["generation"]:
+            self._joint = None  # the old one is left first
+            self._joint = JointGroup(go["generation"], go["roster"], self._membership.claim, self._timeout)
+        return self._joint
+
+    def drop_joint_group(self) -> None:
+        self._joint = None
+
+    # Within.
+
+    def _join(self, deadline_s: float) -> None:
+        try:
+            self._membership.connect(deadline_s)
+            assert self._membership.connection is not None
+            answer = self._membership.connection.ask({"do": JOIN}, deadline_s)
+        except TooLate as error:
+            self._raise("connect", f"{self._waited()}{error}")
+        except HubGone as gone:
+            self._membership.forget_connection()
+            if time.monotonic() > deadline_s:
+                self._raise("connect", f"{self._waited()}{gone}")
+            return self._join(deadline_s)
+        self._judged("connect", answer)
+        return None
+
+    def _deadline_s(self) -> float:
+        return time.monotonic() + self._timeout.total_seconds()
+
+    def _check_open(self, call: str) -> None:
+        if os.getpid() != self._process:
+            raise ValueError(f"{call}: this link is of process {self._process}; a child of fork has to connect itself")
+        if self._ended:
+            self._raise(call, f"the link is closed: {self._ended}")
+
+    def _judged(self, call: str, answer: Message) -> Message:
+        kind, why = answer.get("is"), str(answer.get("why", ""))
+        if kind == "refused":
+            raise ValueError(f"{call}: {why} ({self._membership.claim})")
+        if kind == "late":
+            self._raise(call, f"{self._waited()}{why}")
+        if kind == "closed":
+            self._ended = why
+            self._raise(call, f"the link is closed: {why}")
+        if kind in ("lost", "torn"):
+            self._told_of = list(answer["gone"])
+            self._raise(call, why)
+        return answer
+
+    def _lose_hub(self, call: str, gone: HubGone) -> NoReturn:
+        connection = self._membership.connection
+        who = "the process that holds the link" if connection is None else str(connection.hub)
+        if self._hub_role() == self.role:
+            self._ended = f"{who} died: this job has to connect again"
+        self._membership.forget_connection()
+        self._joint = None
+        self._raise(call, f"{who}, which holds the link, is gone ({gone})")
+
+    def _hub_role(self) -> str | None:
+        connection = self._membership.connection
+        return None if connection is None else connection.hub.role
+
+    def _waited(self) -> str:
+        return f"waited for {self._timeout.total_seconds():g} s: "
+
+    def _raise(self, call: str, why: str) -> NoReturn:
+        raise dist.DistBackendError(f"{call}: {why} ({self._membership.claim})")
+
+
+def connect(
+    address: str,
+    role: str,
+    rank: int | None = None,
+    size: int | None = None,
+    *,
+    secret: str | bytes | None = None,
+    timeout: timedelta | float | None = None,
+) -> JobLink:
+    """Joins this process to the link at `address`, as a rank of a role: a job, or a replica of one.
+
+    Collective over the role, whose ranks are started in any order. `rank` and `size` default to RANK and WORLD_SIZE,
+    then to the default group's. Rank 0 of the first job on the address's host holds the link: it listens there. All
+    processes know one `secret` (else SHARDWAY_LINK_SECRET); SECURITY.md says what it protects. No call waits longer
+    than about `timeout` (a timedelta or seconds; 5 minutes) for others. Use it in a `with` block, or close it.
+    """
+    limit = DEFAULT_TIMEOUT if timeout is None else timeout
+    limit = limit if isinstance(limit, timedelta) else timedelta(seconds=limit)
+    if limit <= timedelta(0):
+        raise ValueError(f"connect: timeout={timeout} is not positive")
+    rank = _own_number(rank, "RANK", dist.get_rank, 0)
+    size = _own_number(size, "WORLD_SIZE", dist.get_world_size, 1)
+    return JobLink(Address.read(address), Claim.own(role, rank, size), read_secret(secret), limit)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _own_number(given: int | None, word: str, of_group: object, alone: int) -> int:
+    if given is not None:
+        return given
+    text = os.environ.get(word)
+    if text is not None:
+        if not text.isdecimal():
+            raise ValueError(f"connect: {word}={text} in the environment is no number")
+        return int(text)
+    return int(of_group()) if callable(of_group) and dist.is_initialized() else alone

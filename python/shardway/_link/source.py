@@ -1,0 +1,69 @@
+"""The side that sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .declaration import Declared
+from .held import HeldVersions, Parts
+from .roles import PUBLISH, SEND
+from .transfer import run_transfer
+
+if TYPE_CHECKING:
+    from .link import JobLink
+
+
+class Source:
+    """What this rank publishes on a link."""
+
+    def __init__(self, link: JobLink, tensors: Mapping[str, object]) -> None:
+        self._link = link
+        self._declared = Declared(tensors, link.rank, link.size)
+        self._version = int(link.declare(self._declared.said(PUBLISH))["version"])
+        self._promised = self._version
+        self._held = HeldVersions(self._sent)
+        link.before_leaving(lambda: self._held.drain(link.timeout_s))
+
+    @property
+    def version(self) -> int:
+        """Of the last one that has arrived."""
+        return self._version
+
+    def send(self, tensors: Mapping[str, object] | None = None, *, wait: bool = True) -> int:
+        """Sends the tensors as they are now to all roles that are subscribed when it begins, at least one, and waits
+        for them: the version that they have, 1, 2, … Collective over the role.
+
+        `tensors` are others of the same names and layouts, for this send and those after it. A DistBackendError says
+        that a subscriber was lost: the version has not arrived everywhere, and the next send goes to who is there.
+
+        With `wait=False` it returns when the tensors are copied, into shared memory; a thread sends them. Two versions
+        are held, and a third waits for the first to arrive. What goes wrong is raised by the next call, or by `close`.
+        The number is the one that the version will have, unless a subscriber comes back that knows a higher one.
+        """
+        declared = self._declared if tensors is None else Declared(tensors, self._link.rank, self._link.size)
+        problems = declared.problems + self._changes(declared)
+        try:
+            if wait or problems:
+                self._held.drain(self._link.timeout_s)
+                return self._sent(declared.parts, problems, declared)
+            self._held.add(declared.parts, self._link.timeout_s)
+        except Exception:
+            self._promised = self._version  # a version that has not begun has no number
+            raise
+        self._declared = declared
+        self._promised = max(self._promised, self._version) + 1
+        return self._promised
+
+    def _sent(self, parts: Parts, problems: Sequence[str] = (), declared: Declared | None = None) -> int:
+        go = self._link.ask({"do": SEND, "problems": list(problems)})
+        self._declared = declared or self._declared
+        run_transfer(self._link, SEND, go, parts)
+        self._version = int(go["version"])
+        self._link.note_version(self._version)
+        return self._version
+
+    def _changes(self, declared: Declared) -> list[str]:
+        before, after = self._declared.entries, declared.entries
+        names = sorted(before.keys() | after.keys())
+        return [f"{name}: it is not as it was published" for name in names if before.get(name) != after.get(name)]
