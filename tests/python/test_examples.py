@@ -86,6 +86,11 @@ def test_a_model_goes_to_another_mesh_and_back(ranks: int) -> None:
     assert output.endswith("ok: every parameter came back bit by bit\n")
 
 
+def test_a_generator_gets_every_version_of_a_trainer_in_another_job() -> None:
+    output = run("examples/refit.py")
+    assert sorted(output.splitlines()) == [f"ok: version {v} on rank {r}" for v in (1, 2, 3) for r in range(2)]
+
+
 @pytest.mark.parametrize("example", ["contrastive", "expert_exchange", "tensor_parallel", "weights_to_inference"])
 def test_example_joins_the_ranks_of_torchrun(example: str) -> None:
     output = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"examples/{example}.py")
