@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from shardway._memory import empty
 
 MOST_HELD = 2
+_GRACE_S = 60.0
 
 Parts: TypeAlias = dict[str, Tensor | None]
 
@@ -70,10 +72,12 @@ class HeldVersions:
             return self._free.pop()
 
     def _wait(self, is_over: Callable[[], bool], timeout_s: float) -> None:
-        """The sender itself gives up at its timeout, so that this wait ends too."""
-        end_s = time.monotonic() + 3 * timeout_s
+        """The sending thread gives each version up at the timeout, so that this wait ends before its own."""
+        end_s = time.monotonic() + (MOST_HELD + 1) * timeout_s + _GRACE_S
         with self._changed:
-            while not is_over() and time.monotonic() < end_s:
+            while not is_over():
+                if time.monotonic() > end_s:
+                    raise dist.DistBackendError("send: the thread that sends the versions held does not come to an end")
                 self._changed.wait(0.1)  # short, for Ctrl-C
 
     def _run(self) -> None:

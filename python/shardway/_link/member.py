@@ -120,10 +120,11 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.settimeout(_GRACE_S)
             self._socket.sendall(packed({"do": "leave"}))
-            self._socket.shutdown(socket.SHUT_WR)
         self.close()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
         self._socket.close()
 
 
