@@ -8,15 +8,30 @@ import itertools
 import pytest
 
 from tests.soak.plants import PLANTS
-from tests.soak.script import ANY, DIES_IN_A_CALL, ENDS, script_of
+from tests.soak.scene import Scene
+from tests.soak.script import ANY, DIES_IN_A_CALL, ENDS, Script, script_of
 from tests.soak.tally import Tally
 from tests.soak.worlds import scripts_of, soak
 
 
 def _soaked(seed, planted="", round_limit_s=60.0, **changes) -> Tally:
-    """One world of two ranks."""
-    script = dataclasses.replace(script_of(seed), ranks=2, victim=1, transport=ANY, stops=0, **changes)
+    """One world, of two ranks unless told otherwise."""
+    script = _script(seed, **changes)
     return soak([script], 60.0, lambda *_: None, planted=planted, round_limit_s=round_limit_s)
+
+
+def _script(seed, ranks=2, **changes) -> Script:
+    return dataclasses.replace(script_of(seed), ranks=ranks, victim=1, transport=ANY, stops=0, **changes)
+
+
+def _seed_of_a_shrink(seed) -> int:
+    """The first from `seed` on whose world of three ranks ends so that two of them shrink a group."""
+
+    def shrinks(candidate: int) -> bool:
+        scene = Scene.of(_script(candidate, ranks=3))
+        return scene.members == (0, 1, 2) and not scene.is_by_messages
+
+    return next(filter(shrinks, itertools.count(seed)))
 
 
 def test_worlds_are_drawn_from_their_seed():
@@ -38,6 +53,12 @@ def test_a_world_in_which_all_is_well_gives_zeros(seed, ending):
     assert tally.calls > 0
 
 
+def test_survivors_shrink_the_group_of_which_one_died(seed):
+    tally = _soaked(_seed_of_a_shrink(seed), ranks=3, ending=DIES_IN_A_CALL, rounds=1, kinds=("ops",))
+    assert not tally.findings, "\n".join(tally.findings)
+    assert tally.counts["shrink"] == len(tally.shrunk_s) == 2
+
+
 FOUND = {  # what is planted: the kind of rounds, how the world ends, and what counts it
     "wrong": ("ops", ENDS, "wrong results"),
     "hang": ("ops", ENDS, "hangs"),
@@ -49,9 +70,28 @@ FOUND = {  # what is planted: the kind of rounds, how the world ends, and what c
 }
 
 
-@pytest.mark.parametrize("planted", PLANTS)
+@pytest.mark.parametrize("planted", FOUND)
 def test_what_is_planted_is_found(seed, planted):
     kind, ending, title = FOUND[planted]
     limit_s = 2.0 if planted == "hang" else 60.0
     tally = _soaked(seed, planted, limit_s, ending=ending, rounds=3, kinds=(kind,))
     assert tally.zeros[title] > 0, tally.findings
+
+
+FOUND_BY_SHRINKING = {
+    "shrink-slow": "shrinks that waited for the dead",
+    "shrink-late": "shrunk groups of other ranks",
+    "shrink-not": "shrunk groups of other ranks",
+    "shrink-wrong": "wrong results",
+    "shrink-leak": "leaks",
+}
+
+
+@pytest.mark.parametrize("planted", FOUND_BY_SHRINKING)
+def test_what_is_planted_in_shrink_is_found(seed, planted):
+    tally = _soaked(_seed_of_a_shrink(seed), planted, ranks=3, ending=DIES_IN_A_CALL, rounds=1, kinds=("ops",))
+    assert tally.zeros[FOUND_BY_SHRINKING[planted]] > 0, tally.findings
+
+
+def test_every_plant_has_a_test():
+    assert set(PLANTS) == {*FOUND, *FOUND_BY_SHRINKING}

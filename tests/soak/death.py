@@ -8,23 +8,21 @@ import re
 import signal
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
 import shardway as sw
 from tests.soak.notice import Notice
+from tests.soak.scene import Scene
 from tests.soak.script import DEATH_TIMEOUT_S, Script
-from tests.stress.calls import any_case, one_of
+from tests.stress.calls import any_case
 from tests.stress.groups import Group, Groups, new_group
 from tests.stress.kinds import KINDS
 from tests.stress.world import World
 from tests.support.dense import Draw
 
 SOON_S = 1.0
-CALLS = ("ops", "ops", "gradients", "lists", "async")
-CALLS_OF_BACKEND = (*CALLS, "backend", "backend", "messages")
 CALLS_AFTER = 3  # of a group that was shrunk
 MOST_ROUNDS = 100_000
 
@@ -51,41 +49,39 @@ class OneGroup:
         return self.group
 
 
-def die_in_a_call(world: World, script: Script, notice: Notice) -> dict[str, list[float]]:
-    """How long it took until this rank was told, if it is of the group."""
-    draw = Draw(script.seed + 1)
-    members = sorted({script.victim, *(r for r in range(world.size) if draw.integer(0, 3))})
-    if len(members) == 1:
-        members = list(range(world.size))
-    backend = one_of(draw, ("gloo", "shardway"))
-    timeout = datetime.timedelta(seconds=DEATH_TIMEOUT_S)
-    group = new_group(members, backend, world.rank, timeout)
-    name = one_of(draw, CALLS_OF_BACKEND if backend == "shardway" else CALLS)
-    is_first = draw.integer(0, 4) == 0
-    world.begin(f"rank {script.victim} dies in {name} on {backend} {members}")
+@dataclass
+class Times:
+    """In seconds, of one rank. None where it is not of the group."""
+
+    told_s: dict[str, list[float]] = field(default_factory=dict)  # from the death to the error, by transport
+    shrunk_s: list[float] = field(default_factory=list)  # from the call of shrink to the smaller group
+
+
+def die_in_a_call(world: World, script: Script, notice: Notice) -> Times:
+    scene = Scene.of(script)
+    group = new_group(scene.members, scene.backend, world.rank, datetime.timedelta(seconds=DEATH_TIMEOUT_S))
+    world.begin(f"rank {script.victim} dies in {scene.calls} on {scene.backend} {scene.members}")
     place = group.place(world.rank)
-    survivors = set(members) - {script.victim}
-    if not is_first and place is not None:
-        case = any_case(draw, group.size)
+    survivors = set(scene.members) - {script.victim}
+    if not scene.is_first and place is not None:
+        case = any_case(Draw(script.seed + 1), group.size)
         case.check(case.call(case.inputs[place], place, group=group.pg), place)
     world.exchange(None)
     if world.rank == script.victim:
         strike_after(notice, script.delay_s)
     if place is None:
         notice.await_all(survivors, 2 * DEATH_TIMEOUT_S + SOON_S)
-        return {}
-    return _call_until_told(world, script, notice, group, name, is_first)
+        return Times()
+    return _call_until_told(world, script, scene, notice, group)
 
 
-def _call_until_told(
-    world: World, script: Script, notice: Notice, group: Group, name: str, is_first: bool
-) -> dict[str, list[float]]:
+def _call_until_told(world: World, script: Script, scene: Scene, notice: Notice, group: Group) -> Times:
     groups: Groups = world.groups
     world.groups = OneGroup(group, groups.timeout)  # type: ignore[assignment]
     error: Exception | None = None
     try:
         for number in range(MOST_ROUNDS):
-            KINDS[name].run(world, Draw(script.seed + 2 + number))
+            KINDS[scene.calls].run(world, Draw(script.seed + 2 + number))
             if notice.struck and time.monotonic() - notice.struck > 2 * DEATH_TIMEOUT_S + SOON_S:
                 break
     except Exception as caught:
@@ -93,20 +89,13 @@ def _call_until_told(
     told_s = time.monotonic() - max(notice.struck, world.call_began)
     notice.tell(world.rank)
     world.groups = groups
-    is_by_messages = _is_by_messages(script, group, name, is_first)
-    _judge(world, script, group, error, told_s if notice.struck else -1.0, is_by_messages)
+    _judge(world, script, group, error, told_s if notice.struck else -1.0, scene.is_by_messages)
     survivors = set(group.members) - {script.victim}
     notice.await_all(survivors, 2 * DEATH_TIMEOUT_S + SOON_S)
-    if hasattr(sw, "shrink") and not is_by_messages and error is not None:
-        _go_on_without(world, script, group)
-    return {"messages" if is_by_messages else "shared memory": [told_s]}
-
-
-def _is_by_messages(script: Script, group: Group, name: str, is_first: bool) -> bool:
-    """Ranks that share memory join by messages of gloo in a group's first call."""
-    if group.backend == "gloo":
-        return script.is_by_messages or is_first
-    return script.is_by_messages and name not in ("backend", "messages")
+    times = Times({"messages" if scene.is_by_messages else "shared memory": [told_s]})
+    if error is not None and not scene.is_by_messages:
+        times.shrunk_s.append(_go_on_without(world, script, group))
+    return times
 
 
 def _judge(
@@ -128,19 +117,24 @@ def _names(text: str, place: int) -> bool:
     return found is not None and int(found[1]) == place
 
 
-def _go_on_without(world: World, script: Script, group: Group) -> None:
-    """The survivors shrink the group and go on."""
+def _go_on_without(world: World, script: Script, group: Group) -> float:
+    """The survivors shrink the group and go on. How long the shrinking took."""
     world.begin(f"shrinking {group.backend} {group.members}")
-    shrink: Any = sw.shrink  # type: ignore[attr-defined]
     members = tuple(rank for rank in group.members if rank != script.victim)
-    smaller = Group(members, group.backend, shrink(group.pg, timeout=datetime.timedelta(seconds=DEATH_TIMEOUT_S)))
-    place = smaller.place(world.rank)
-    assert place is not None and smaller.pg is not None
+    place = members.index(world.rank)
+    began = time.monotonic()
+    smaller = sw.shrink(group.pg, timeout=DEATH_TIMEOUT_S)
+    shrunk_s = time.monotonic() - began
     world.called("shrink")
+    if shrunk_s >= DEATH_TIMEOUT_S:
+        world.find("slow", f"it took {shrunk_s:.3f} s, although all who live came at once")
+    if (smaller.size(), smaller.rank()) != (len(members), place):
+        world.find("unshrunk", f"rank {smaller.rank()} of {smaller.size()}, and not {place} of {len(members)}")
     for number in range(CALLS_AFTER):
-        case = any_case(Draw(script.seed - 1 - number), smaller.size)
+        case = any_case(Draw(script.seed - 1 - number), len(members))
         world.doing(f"{case.op} on what is left: {members}")
         world.called(case.op, case.inputs[place].nbytes)
-        result = case.call(case.inputs[place], place, group=smaller.pg)
+        result = case.call(case.inputs[place], place, group=smaller)
         world.expect(lambda case=case, result=result: case.check(result, place), f"shrunk to {members}:")  # type: ignore[misc]
-    dist.destroy_process_group(smaller.pg)
+    dist.destroy_process_group(smaller)
+    return shrunk_s

@@ -63,7 +63,8 @@ def _rounds(world: World, script: Script, notice: Notice, run: Run, outcome: Out
     for number in range(script.rounds):
         outcome.rounds[one_round(world, run, number)] += 1
     if script.ending == DIES_IN_A_CALL:
-        outcome.told_s = die_in_a_call(world, script, notice)
+        times = die_in_a_call(world, script, notice)
+        outcome.told_s, outcome.shrunk_s = times.told_s, times.shrunk_s
         return
     world.exchange(None)
     if script.ending != DIES_ANYWHERE:

@@ -73,6 +73,26 @@ def _be_deaf() -> None:
     disagreements._heard = lambda call: "returned" if heard(call).startswith("ValueError") else "nothing"
 
 
+def _replace_shrink(by: Callable[[Op], Op]) -> None:
+    sw.shrink = by(sw.shrink)
+
+
+def _wait_for_the_dead(shrink: Op) -> Op:
+    return lambda *given, **options: (shrink(*given, **options), time.sleep(DEATH_TIMEOUT_S))[0]
+
+
+def _come_late(shrink: Op) -> Op:
+    return lambda *given, **options: (time.sleep(DEATH_TIMEOUT_S + 1.0), shrink(*given, **options))[1]
+
+
+def _spoil_what_follows(shrink: Op) -> Op:
+    return lambda *given, **options: (shrink(*given, **options), _replace_ops(_spoiled))[0]
+
+
+def _keep_the_old_group(shrink: Op) -> Op:
+    return lambda group, **options: (_kept.append(group), shrink(group, **options))[1]
+
+
 PLANTS: dict[str, Callable[[], object]] = {
     "wrong": lambda: _replace_ops(_spoiled),
     "hang": lambda: _replace_ops(_hanging),
@@ -81,4 +101,9 @@ PLANTS: dict[str, Callable[[], object]] = {
     "memory": lambda: _kept.append(os.memfd_create("shardway")),
     "process": lambda: _kept.append(subprocess.Popen(["sleep", "60"])),
     "deaf": _be_deaf,
+    "shrink-slow": lambda: _replace_shrink(_wait_for_the_dead),
+    "shrink-late": lambda: _replace_shrink(_come_late),
+    "shrink-not": lambda: _replace_shrink(lambda _: lambda group, **options: group),
+    "shrink-wrong": lambda: _replace_shrink(_spoil_what_follows),
+    "shrink-leak": lambda: _replace_shrink(_keep_the_old_group),
 }

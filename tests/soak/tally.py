@@ -19,6 +19,8 @@ ZEROS = {
     "left": "leaks",
     "grown": "leaks",
     "untold": "survivors not told in time",
+    "slow": "shrinks that waited for the dead",
+    "unshrunk": "shrunk groups of other ranks",
     "disagreement": "disagreements without one error",
     "disunity": "disagreements without one error",
     "no error": "children of fork that were let in",
@@ -37,6 +39,7 @@ class Tally:
     rounds: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     told_s: dict[str, list[float]] = field(default_factory=dict)
+    shrunk_s: list[float] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     slowest_world_s: tuple[float, int] = (0.0, 0)  # and its seed
     usage: list[Usage] = field(default_factory=list)  # of the parent, after each world
@@ -52,6 +55,7 @@ class Tally:
         self.counts += outcome.counts
         for transport, times in outcome.told_s.items():
             self.told_s.setdefault(transport, []).extend(times)
+        self.shrunk_s += outcome.shrunk_s
         self.findings += outcome.findings
         self.usage.append(Usage.now())
 
@@ -91,8 +95,9 @@ class Tally:
         wrong = ", ".join(f"{count} {title}" for title, count in self.zeros.items() if count) or "nothing wrong"
         return (
             f"{self.worlds} worlds, {self.calls:,} calls, {_size(self.bytes)}, {self.kills} kills "
-            f"(slowest told {slowest:.2f} s), {self.counts['disagreement']} disagreements, "
-            f"{self.counts['fork']} forks, {self.counts['scarcity']} of scarcity; {wrong}"
+            f"(slowest told {slowest:.2f} s), {self.counts['shrink']} shrinks, "
+            f"{self.counts['disagreement']} disagreements, {self.counts['fork']} forks, "
+            f"{self.counts['scarcity']} of scarcity; {wrong}"
         )
 
     def table(self) -> str:
@@ -109,6 +114,7 @@ class Tally:
                 if s
             ),
             ("groups shrunk, by rank", f"{self.counts['shrink']:,}"),
+            ("  slowest", f"{max(self.shrunk_s, default=0.0):.3f} s"),
             ("ranks stopped for a moment", f"{self.stops:,}"),
             ("disagreements, by rank", f"{self.counts['disagreement']:,}"),
             ("children of fork", f"{self.counts['fork']:,}"),
@@ -131,6 +137,7 @@ class Tally:
             "stops": self.stops,
             "told": self.told,
             "slowest_told_s": {name: max(seconds) for name, seconds in self.told_s.items() if seconds},
+            "slowest_shrink_s": max(self.shrunk_s, default=0.0),
             "growth_bytes_per_world": self.slope_bytes,
             "counts": dict(self.counts),
             "rounds": dict(self.rounds),

@@ -64,6 +64,6 @@ def _one_world(script: Script, notice: Notice, stops: Stops, port: int, planted:
     )
     before = names_in_shared_memory()
     outcome = run_crew(run, functools.partial(live, script, notice, planted), stops)
-    new = sorted(name for name in names_in_shared_memory() - before if "shardway" in name)
+    new = sorted(names_in_shared_memory() - before)
     outcome.findings += [f"left in /dev/shm: {name}" for name in new]
     return outcome

@@ -61,6 +61,7 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)  # calls by op, of all ranks together
     bytes: int = 0
     told_s: dict[str, list[float]] = field(default_factory=dict)  # from a death to the errors, by transport
+    shrunk_s: list[float] = field(default_factory=list)  # what each shrinking of a group took
     is_cut_short: bool = False  # by a failure of this rank: the others cannot go on
 
 
@@ -198,6 +199,7 @@ def _take(outcome: Outcome, member: Member, minder: Minder) -> bool:
     outcome.bytes += theirs.bytes
     for transport, seconds in theirs.told_s.items():
         outcome.told_s.setdefault(transport, []).extend(seconds)
+    outcome.shrunk_s += theirs.shrunk_s
     return bool(theirs.is_cut_short)
 
 
