@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -69,3 +70,19 @@ def test_a_peer_that_destroys_its_group_and_lives_is_named_at_once(rank, size):
     with pytest.raises(dist.DistBackendError, match=r"^all_reduce: rank 1 could not be reached: it left the group"):
         sw.all_reduce(torch.ones(3))
     assert time.monotonic() - start < 3
+
+
+@ranks(2)
+@pytest.mark.parametrize("transport", ["shm", "c10d"])
+def test_a_timeout_that_is_set_after_the_first_call_holds(rank, size, transport, monkeypatch):
+    monkeypatch.setenv("SHARDWAY_TRANSPORT", transport)
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    sw.all_reduce(torch.ones(3), group=group)
+    group._get_backend(torch.device("cpu")).set_timeout(timedelta(milliseconds=300))
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["told"], timedelta(seconds=40))
+        return
+    with pytest.raises(dist.DistBackendError, match="did not come within the timeout of 300 ms"):
+        sw.all_reduce(torch.ones(3), group=group)
+    store.set("told", "")

@@ -30,6 +30,7 @@
 #include "transport/memory/shared_memory.h"
 #include "transport/shm/list_call.h"
 #include "transport/shm/shm.h"
+#include "transport/shm/shm_engine.h"
 #include "transport/shm/shm_errors.h"
 
 namespace shardway {
@@ -209,6 +210,7 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
       : group_(std::move(group)),
         rank_(group_->getRank()),
         size_(group_->getSize()),
+        options_(options_of(*group_)),
         host_(Hosts::instance().of(group_)) {}
 
   int64_t rank() const override { return rank_; }
@@ -315,7 +317,10 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
 
   // Returns null if no ranks share memory. The first call is collective.
   Transport* better() {
-    if (Transport* found = found_better()) return found;
+    if (Transport* found = found_better()) {
+      follow_timeout();
+      return found;
+    }
     host_->home.check();
     const std::lock_guard lock(host_->mutex);
     if (!host_->is_decided) {
@@ -325,12 +330,21 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
       host_->better = decide();
       host_->is_decided = true;
     }
+    const bool has_memory = host_->better != nullptr && own_engine(*group_) == nullptr;
+    const auto engine = has_memory ? shm_engine_of(*host_->better) : nullptr;
+    memory_.store(engine ? &engine->group() : nullptr, std::memory_order_relaxed);
     found_better_.store(host_->better.get(), std::memory_order_release);  // pairs with found_better()
     return host_->better.get();
   }
 
   // What better() returned before, read without a lock.
   Transport* found_better() const { return found_better_.load(std::memory_order_acquire); }
+
+  // A user may change the timeout of a group. Memory that belongs to the backend itself hears of it there.
+  void follow_timeout() {
+    shm::SharedGroup* memory = memory_.load(std::memory_order_relaxed);  // found_better() has acquired it
+    if (memory != nullptr && options_) memory->set_timeout(options_->timeout);
+  }
 
   // Whether the c10d engine runs a call of such a tensor. For an undefined `x`: whether the group has no
   // engine for CPU tensors.
@@ -355,8 +369,10 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int64_t rank_;
   int64_t size_;
+  c10::intrusive_ptr<c10d::Backend::Options> options_;  // null if the backend does not give them
   std::shared_ptr<Host> host_;
-  std::atomic<Transport*> found_better_ = nullptr;  // the host's
+  std::atomic<shm::SharedGroup*> memory_ = nullptr;  // of found_better_, where the group's backend has none
+  std::atomic<Transport*> found_better_ = nullptr;   // the host's
   std::shared_ptr<Transport> c10d_;
 };
 
