@@ -138,7 +138,7 @@ def _run(cells: list[Cell], reasons: Counter[str], options: argparse.Namespace) 
     print(f"\n{report.table(results)}")
     if not options.cell:
         print(f"\n{report.left_out(reasons)}")
-    new = sorted(name for name in names_in_shared_memory() - before if "shardway" in name)
+    new = sorted(names_in_shared_memory() - before)
     bad = sum(not verdict.is_as_expected for _, verdict in results)
     print(f"\n{report.claims(results)}")
     print(

@@ -34,6 +34,13 @@ def enter(cell: Cell, rank: int, size: int, store: Path, timeout_s: float) -> No
     )
 
 
+def set_timeout(timeout_s: float) -> None:
+    """Of the default group, from its next call on."""
+    group = dist.group.WORLD
+    assert group is not None
+    group._get_backend(torch.device("cpu")).set_timeout(datetime.timedelta(seconds=timeout_s))
+
+
 def begin_again(cell: Cell, rank: int, size: int, store: Path) -> Outcome:
     """A new group of those who live."""
     start = time.monotonic()

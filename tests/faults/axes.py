@@ -101,6 +101,13 @@ class Cell:
         return sum(ord(letter) * (7 * at + 1) for at, letter in enumerate(self.name))
 
 
+def root_of(cell: Cell) -> int:
+    """A root that fails is another thing than a root that waits for who failed, and its sizes are the ones that
+    count: both are tried."""
+    is_told_apart = cell.fault in PROCESS_FAULTS or cell.fault == "splits"
+    return FAULTY if is_told_apart and cell.moment in ("large", "async") else 0
+
+
 def why_not(cell: Cell, traits: Traits) -> str | None:
     """The reason for which a combination is left out; None where it makes sense."""
     rules = (

@@ -11,6 +11,8 @@ from pathlib import Path
 # A process keeps one record of its calls, from its first call to its end (docs/status.md); two would be a leak.
 KEPT_BY_A_PROCESS = {"/memfd:shardway-calls": 1}
 
+OUR_WORDS = ("shardway", "torch", "gloo")
+
 
 @dataclass(frozen=True)
 class Holdings:
@@ -79,4 +81,5 @@ def _children_of(thread: str) -> list[str]:
 
 
 def names_in_shared_memory() -> set[str]:
-    return set(os.listdir("/dev/shm"))
+    """Those that this library, torch or gloo may have made: other programs of the machine come and go too."""
+    return {name for name in os.listdir("/dev/shm") if any(word in name for word in OUR_WORDS)}

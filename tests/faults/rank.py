@@ -19,14 +19,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 import shardway as sw
-from tests.faults.aftermath import begin_again, enter, leftovers_since
-from tests.faults.axes import FAULTY, PROCESS_FAULTS, RANKS, Cell
+from tests.faults.aftermath import begin_again, enter, leftovers_since, set_timeout
+from tests.faults.axes import FAULTY, RANKS, Cell, root_of
 from tests.faults.catalogue import ALL
 from tests.faults.leftovers import Holdings
 from tests.faults.observation import OTHER, RIGHT, UNTOUCHED, Clock, Outcome, Seen
 from tests.faults.prepared import LARGE, MEDIUM, SMALL, Place
 from tests.faults.redistributions import forget_meshes
 
+# For what comes before the fault: a busy machine must not look like one. Longer than a parent waits for it.
+WARM_UP_TIMEOUT_S = 60.0
 Step = Callable[[], Any]
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP, "resumed": signal.SIGSTOP}
 
@@ -56,9 +58,7 @@ class Member:
         if cell.moment == "backward":
             twist = ""
         scale = {"first": SMALL, "backward": MEDIUM}.get(cell.moment, LARGE)
-        # A root that fails is another thing than a root that waits for who failed: both are tried.
-        root = FAULTY if cell.fault in PROCESS_FAULTS and cell.moment in ("large", "async") else 0
-        return Place(self._rank, scale, twist, root, wants_gradient=cell.moment == "backward")
+        return Place(self._rank, scale, twist, root_of(cell), wants_gradient=cell.moment == "backward")
 
     def warm_up(self) -> None:
         """Makes the group usual: it has made such calls before, and has the graphs of those whose backward is next."""
@@ -224,10 +224,11 @@ def run(cell: Cell, rank: int, clock: Clock, link: Connection, store: Path, time
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", category=FutureWarning)  # of names that torch is about to change
     before = Holdings.now()
-    enter(cell, rank, RANKS, store, timeout_s)
+    enter(cell, rank, RANKS, store, WARM_UP_TIMEOUT_S)
     member: Member | None = Member(cell, rank, clock, link)
     assert member is not None
     member.warm_up()
+    set_timeout(timeout_s)
     link.send("ready")
     link.recv()
     seen = Seen(rank)

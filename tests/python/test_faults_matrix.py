@@ -27,6 +27,8 @@ LATE = Cell(CALL, "memory", "large", "never")
 RIGHT_CELL = Cell(CALL, "gloo", "async", "none")
 ON_GLOO = Cell(CALL, "gloo", "backward", "killed")
 GIVEN = Cell("all_gather_v given", "gloo", "first", "dtype")
+SIZES_OF_A_SENDER = Cell("gather_v given", "gloo", "first", "splits")
+SIZES_OF_THE_ROOT = Cell("gather_v given", "gloo", "large", "splits")
 
 
 def lost(rank: int, why: str, peer: int = 1) -> str:
@@ -41,6 +43,7 @@ def honest(cell: Cell) -> Record:
         DEAD: lambda rank: lost(rank, "its process ended"),
         ON_GLOO: lambda rank: lost(rank, "its process ended, or it closed the connection"),
         GIVEN: lambda rank: lost(rank, "it did not come within the timeout of 1000 ms"),
+        SIZES_OF_THE_ROOT: lambda rank: lost(rank, "a message has another length"),
         LATE: lambda rank: (
             lost(1, "it gave the group up, since this rank did not come in time", 0)
             if rank == 1
@@ -87,7 +90,10 @@ def changed(rank: int, path: str, value: object) -> Callable[[Record], None]:
     return change
 
 
-@pytest.mark.parametrize("cell", [REFUSED, DEAD, LATE, RIGHT_CELL, ON_GLOO, GIVEN], ids=lambda cell: cell.name)
+CELLS = (REFUSED, DEAD, LATE, RIGHT_CELL, ON_GLOO, GIVEN, SIZES_OF_A_SENDER, SIZES_OF_THE_ROOT)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_what_honest_ranks_see_is_as_expected(cell):
     verdict = verdict_on(cell)
     assert verdict.is_as_expected, verdict.problems
@@ -139,6 +145,21 @@ LIES: dict[str, tuple[Cell, Callable[[Record], None], str]] = {
         GIVEN,
         lambda record: [setattr(seen, "outcome", Outcome("returned")) for seen in record.ranks] and None,
         "no rank raised anything",
+    ),
+    "a wrong size that a root uses and nobody sees": (
+        SIZES_OF_THE_ROOT,
+        lambda record: [setattr(seen, "outcome", Outcome("returned")) for seen in record.ranks] and None,
+        "no rank raised anything",
+    ),
+    "a wrong result where a wrong size is nobody's concern": (
+        SIZES_OF_A_SENDER,
+        changed(0, "is_right", False),
+        "a wrong result",
+    ),
+    "an error where a wrong size is nobody's concern": (
+        SIZES_OF_A_SENDER,
+        changed(1, "outcome", Outcome("raised", 0.1, "ValueError", "no")),
+        "should have returned",
     ),
     "a late word of a death on gloo": (ON_GLOO, changed(0, "outcome.seconds", 1.1), "told after 1.10 s"),
     "a rank on gloo that names a survivor": (
