@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
+import time
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.soak.plants import PLANTS
 from tests.soak.scene import Scene
 from tests.soak.script import ANY, DIES_IN_A_CALL, ENDS, Script, script_of
 from tests.soak.tally import Tally
+from tests.soak.waits import CoreWaits
 from tests.soak.worlds import scripts_of, soak
 
 
@@ -41,6 +44,31 @@ def test_worlds_are_drawn_from_their_seed():
     assert {script.ranks for script in scripts} == {2, 3, 4, 5}
     assert len({script.transport for script in scripts}) == 4
     assert len({script.ending for script in scripts}) == 3
+
+
+def _waited_of(seconds: float, cores: set[int]) -> float:
+    """How long each of two processes that work on these cores waits for one, as one of them sees it."""
+    child = os.fork()
+    os.sched_setaffinity(0, cores)
+    waits, end = CoreWaits(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return waits.longest_s()
+
+
+def test_time_without_a_core_is_told_from_time_asleep():
+    waits = CoreWaits()
+    time.sleep(0.3)
+    asleep_s = waits.longest_s()
+    cores = os.sched_getaffinity(0)
+    try:
+        waited_s = _waited_of(0.4, {min(cores)})
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert waited_s > 0.1 and asleep_s < 0.3
 
 
 @pytest.mark.parametrize("ending", [ENDS, DIES_IN_A_CALL])

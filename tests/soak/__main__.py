@@ -6,7 +6,8 @@
 
 A world has two to five ranks, forked from this process, and lives for some rounds (those of tests/stress). In most of
 them a rank is killed at last: in a call of a group, where every survivor must be told of it within a second (by
-messages of gloo: within the timeout and a second), or anywhere. The next world begins at once, with the same job name
+messages of gloo: within the timeout and a second), or anywhere; time in which the survivor waited for a core does not
+count. The next world begins at once, with the same job name
 and the same port. Every value is compared with what one process computes from the seed; a rank that stands still is a
 hang; what a world leaves behind is looked for. Exit code 1 if anything that must be zero is not.
 """

@@ -16,6 +16,7 @@ import shardway as sw
 from tests.soak.notice import Notice
 from tests.soak.scene import Scene
 from tests.soak.script import DEATH_TIMEOUT_S, Script
+from tests.soak.waits import CoreWaits
 from tests.stress.calls import any_case
 from tests.stress.groups import Group, Groups, new_group
 from tests.stress.kinds import KINDS
@@ -79,17 +80,20 @@ def _call_until_told(world: World, script: Script, scene: Scene, notice: Notice,
     groups: Groups = world.groups
     world.groups = OneGroup(group, groups.timeout)  # type: ignore[assignment]
     error: Exception | None = None
+    waits = CoreWaits()
     try:
         for number in range(MOST_ROUNDS):
+            waits = CoreWaits()
             KINDS[scene.calls].run(world, Draw(script.seed + 2 + number))
             if notice.struck and time.monotonic() - notice.struck > 2 * DEATH_TIMEOUT_S + SOON_S:
                 break
     except Exception as caught:
         error = caught
     told_s = time.monotonic() - max(notice.struck, world.call_began)
+    waited_s = waits.longest_s()
     notice.tell(world.rank)
     world.groups = groups
-    _judge(world, script, group, error, told_s if notice.struck else -1.0, scene.is_by_messages)
+    _judge(world, script, group, error, told_s if notice.struck else -1.0, waited_s, scene.is_by_messages)
     survivors = set(group.members) - {script.victim}
     notice.await_all(survivors, 2 * DEATH_TIMEOUT_S + SOON_S)
     times = Times({"messages" if scene.is_by_messages else "shared memory": [told_s]})
@@ -99,15 +103,21 @@ def _call_until_told(world: World, script: Script, scene: Scene, notice: Notice,
 
 
 def _judge(
-    world: World, script: Script, group: Group, error: Exception | None, told_s: float, is_by_messages: bool
+    world: World,
+    script: Script,
+    group: Group,
+    error: Exception | None,
+    told_s: float,
+    waited_s: float,
+    is_by_messages: bool,
 ) -> None:
     what = f"{type(error).__name__}: {str(error)[:500]}" if error else "nothing"
     if told_s < 0:
         world.find("failure", f"before the death: {what}")
     elif error is None or not isinstance(error, dist.DistBackendError):
         world.find("untold", f"not told of the death by a DistBackendError: {what}")
-    elif told_s > (DEATH_TIMEOUT_S if is_by_messages else 0) + SOON_S:
-        world.find("untold", f"told {told_s:.3f} s after the death: {what}")
+    elif told_s - waited_s > (DEATH_TIMEOUT_S if is_by_messages else 0) + SOON_S:
+        world.find("untold", f"told {told_s:.3f} s after the death, {waited_s:.3f} of them without a core: {what}")
     elif not is_by_messages and not _names(str(error), group.members.index(script.victim)):
         world.find("untold", f"the error does not name rank {group.members.index(script.victim)} of the group: {what}")
 
@@ -122,11 +132,11 @@ def _go_on_without(world: World, script: Script, group: Group) -> float:
     world.begin(f"shrinking {group.backend} {group.members}")
     members = tuple(rank for rank in group.members if rank != script.victim)
     place = members.index(world.rank)
-    began = time.monotonic()
+    began, waits = time.monotonic(), CoreWaits()
     smaller = sw.shrink(group.pg, timeout=DEATH_TIMEOUT_S)
     shrunk_s = time.monotonic() - began
     world.called("shrink")
-    if shrunk_s >= DEATH_TIMEOUT_S:
+    if shrunk_s - waits.longest_s() >= DEATH_TIMEOUT_S:
         world.find("slow", f"it took {shrunk_s:.3f} s, although all who live came at once")
     if (smaller.size(), smaller.rank()) != (len(members), place):
         world.find("unshrunk", f"rank {smaller.rank()} of {smaller.size()}, and not {place} of {len(members)}")
