@@ -9,9 +9,10 @@ import time
 
 import pytest
 
+from tests.soak import life
 from tests.soak.plants import PLANTS
 from tests.soak.scene import Scene
-from tests.soak.script import ANY, DIES_IN_A_CALL, ENDS, Script, script_of
+from tests.soak.script import ANY, DIES_ANYWHERE, DIES_IN_A_CALL, ENDS, Script, script_of
 from tests.soak.tally import Tally
 from tests.soak.waits import CoreWaits
 from tests.soak.worlds import scripts_of, soak
@@ -85,6 +86,30 @@ def test_survivors_shrink_the_group_of_which_one_died(seed):
     tally = _soaked(_seed_of_a_shrink(seed), ranks=3, ending=DIES_IN_A_CALL, rounds=1, kinds=("ops",))
     assert not tally.findings, "\n".join(tally.findings)
     assert tally.counts["shrink"] == len(tally.shrunk_s) == 2
+
+
+class _WorldUntilTheDeath:
+    """Writes down what a rank does before one may be killed."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @property
+    def meshes(self) -> list[str]:
+        self.done.append("meshes")
+        return ["a mesh"]
+
+    def exchange(self, mine: object) -> None:
+        self.done.append("exchange")
+        raise InterruptedError
+
+
+def test_meshes_are_made_before_a_rank_may_die_anywhere(seed):
+    """Seen as a hang of torch's: it waits for half an hour for a rank that dies while a mesh is made."""
+    script, world = _script(seed, ending=DIES_ANYWHERE, rounds=0, kinds=("dtensor",)), _WorldUntilTheDeath()
+    with pytest.raises(InterruptedError):
+        life._rounds(world, script, None, None, None)  # type: ignore[arg-type]
+    assert world.done == ["meshes", "exchange"]
 
 
 FOUND = {  # what is planted: the kind of rounds, how the world ends, and what counts it
