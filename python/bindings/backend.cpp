@@ -7,7 +7,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "backend/hosts_backend.h"
+#include "hosts_backend/hosts_backend.h"
 #include "bindings.h"
 #include "transport/c10d/virtual_group.h"
 #include "transport/group/process_group.h"

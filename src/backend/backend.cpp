@@ -8,6 +8,7 @@
 #include "backend/call_options.h"
 #include "backend/facts.h"
 #include "backend/meeting.h"
+#include "backend/run_or_post.h"
 #include "backend/work.h"
 #include "shardway/memory.h"
 #include "transport/shm/shm_errors.h"
@@ -119,20 +120,9 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
   };
   // A call made by a callback of a future runs at once, because the callback may wait for it. On every rank
   // it runs between the same two calls.
-  if (used->is_own_thread() || (!options.is_async && !is_coalescing_)) {
-    run();
-    work->complete(nullptr);
-    return work;
-  }
-  used->post([run = std::move(run), work] {
-    try {
-      run();
-      work->complete(nullptr);
-    } catch (...) {
-      work->complete(std::current_exception());
-    }
-  });
-  return kept(work);
+  const bool is_now = used->is_own_thread() || (!options.is_async && !is_coalescing_);
+  run_or_post(work, is_now, std::move(run), [&](auto later) { used->post(std::move(later)); });
+  return is_now ? WorkPtr(work) : kept(work);
 }
 
 WorkPtr Backend::kept(WorkPtr work) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,21 +11,12 @@ import torch.distributed as dist
 import shardway as sw
 from tests.support.cases import each_op
 from tests.support.dense import Draw, assert_same_bits, spread_over
-from tests.support.hosts import Host, NoHosts, hosts, torchrun_on
+from tests.support.hosts import Host, torchrun_on
 from tests.support.mesh_reference import Layouts, same_bits
 from tests.support.ranks import run_ranks
 
 # The host of each rank: a host with one rank, ranks that do not follow one another, hosts of different sizes.
 PLACES = ([0, 0, 1], [0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 2, 0])
-
-
-@pytest.fixture(scope="module")
-def three_hosts() -> Iterator[tuple[Host, ...]]:
-    try:
-        with hosts(3) as made:
-            yield made
-    except NoHosts as why:
-        pytest.skip(str(why))
 
 
 def check_ops(rank: int, size: int, seed: int) -> None:

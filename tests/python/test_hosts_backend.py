@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,21 +9,12 @@ from torch import Tensor
 
 import shardway as sw
 from tests.support.dense import Draw, assert_same_bits, reduced, spread_over
-from tests.support.hosts import Host, NoHosts, hosts, torchrun_on
+from tests.support.hosts import Host, torchrun_on
 from tests.support.ranks import run_ranks
 
 PLACES = ([0, 0, 1], [0, 1, 0, 1], [0, 1, 2])
 OPS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "min": dist.ReduceOp.MIN, "product": dist.ReduceOp.PRODUCT}
 LENGTHS = (0, 3, 1000, 2048, 70001)  # in a block up to 8 KiB, in shares beyond
-
-
-@pytest.fixture(scope="module")
-def three_hosts() -> Iterator[tuple[Host, ...]]:
-    try:
-        with hosts(3) as made:
-            yield made
-    except NoHosts as why:
-        pytest.skip(str(why))
 
 
 def inputs_of(draw: Draw, size: int, length: int, dtype: torch.dtype) -> list[Tensor]:

@@ -7,29 +7,19 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import shardway as sw
-from tests.support.hosts import Host, NoHosts, hosts, sent_bytes, torchrun_on
+from tests.support.hosts import Host, hosts_or_skip, sent_bytes, torchrun_on
 from tests.support.ranks import run_ranks
 
 HOST_OF = [0, 0, 1, 1]
 ROWS = 2**18  # of 4 bytes
 TIMEOUT_S = 4.0
 LATER_S = 2.0  # than it must be, on a busy machine
-
-
-@pytest.fixture
-def two_hosts() -> Iterator[tuple[Host, ...]]:
-    try:
-        with hosts(2) as made:
-            yield made
-    except NoHosts as why:
-        pytest.skip(str(why))
 
 
 def _call() -> torch.Tensor:
@@ -112,11 +102,8 @@ def _count_bytes(rank: int, size: int) -> int:
 
 
 def test_a_slow_cable_carries_every_row_once() -> None:
-    try:
-        with hosts(2, bits_per_second=200_000_000) as made:
-            found = run_ranks(4, _count_bytes, enter=torchrun_on(made, HOST_OF), timeout_s=60)
-    except NoHosts as why:
-        pytest.skip(str(why))
+    with hosts_or_skip(2, bits_per_second=200_000_000) as made:
+        found = run_ranks(4, _count_bytes, enter=torchrun_on(made, HOST_OF), timeout_s=60)
     least = 3 * 2 * ROWS * 4
     for sent in found:
         assert least < sent < 1.1 * least

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+import pytest
 import torch.distributed as dist
 
 _CLONE_NEWNET = 0x40000000
@@ -61,6 +62,17 @@ def hosts(count: int, bits_per_second: int | None = None) -> Iterator[tuple[Host
         except OSError as error:
             raise NoHosts(f"no network namespace: {error}") from error
         yield made
+
+
+@contextlib.contextmanager
+def hosts_or_skip(count: int, bits_per_second: int | None = None) -> Iterator[tuple[Host, ...]]:
+    """The same for a test, which is skipped where there can be none."""
+    with contextlib.ExitStack() as made:
+        try:
+            found = made.enter_context(hosts(count, bits_per_second))
+        except NoHosts as why:
+            pytest.skip(str(why))
+        yield found
 
 
 def _connect(host: Host, switch: int, bits_per_second: int | None) -> None:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "shm/group/exchanged.h"
 #include "shm/join/handshake.h"
 #include "shm/memory/process.h"
 
@@ -15,11 +16,6 @@ struct Result {
   uint8_t is_mistaken = 0;  // see Hello
   Reason why_not = {};
 };
-
-template <class T>
-std::vector<T> exchanged(const Whole& whole, const T& mine) {
-  return words_of<T>(whole.exchange(std::as_bytes(std::span(&mine, 1))), whole.size);
-}
 
 // The first rank of each rank's host. A rank that does not know its host is alone.
 std::vector<int64_t> labels_of(const std::vector<HostMark>& marks) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "shm/group/exchanged.h"
 #include "shm/join/handshake.h"
 #include "shm/join/meeting.h"
 #include "shm/memory/job.h"
@@ -32,11 +33,6 @@ struct Choice {
   int64_t color = 0;
   int64_t key = 0;
 };
-
-template <class T>
-std::vector<T> exchanged(const Whole& whole, const T& mine) {
-  return words_of<T>(whole.exchange(std::as_bytes(std::span(&mine, 1))), whole.size);
-}
 
 std::vector<std::byte> exchanged_bytes(const Whole& whole, std::span<const std::byte> mine) {
   std::vector<std::byte> all = whole.exchange(mine);

@@ -12,12 +12,10 @@
 #include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <unordered_map>
 
 #include "plan/hosts/host_map.h"
 #include "shm/board/interrupt.h"
 #include "shm/group/hosts.h"
-#include "shm/memory/fork_mutex.h"
 #include "transport/c10d/c10d.h"
 #include "transport/c10d/virtual_group.h"
 #include "transport/common/exchange.h"
@@ -27,7 +25,7 @@
 #include "transport/common/repeated_moves.h"
 #include "transport/group/engine_calls.h"
 #include "transport/group/hosts_transport.h"
-#include "transport/memory/shared_memory.h"
+#include "transport/group/known_groups.h"
 #include "transport/shm/list_call.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_engine.h"
@@ -45,88 +43,6 @@ WantedTransport wanted_transport() {
   TORCH_CHECK_VALUE(word == "shm" || word == "c10d", "SHARDWAY_TRANSPORT=", word, " is neither shm nor c10d");
   return word == "shm" ? WantedTransport::shm : WantedTransport::c10d;
 }
-
-// What this process knows of a process group: whether it was decided how its ranks communicate, the transport
-// of CPU tensors if there is a better one than c10d's, and what its messages need. It ends when this rank
-// leaves the group.
-struct Host {
-  ~Host() { room.lifelines->leave(); }
-
-  std::mutex mutex;
-  bool is_decided = false;
-  bool has_failed = false;            // the decision failed: it is unknown what other ranks were told
-  std::shared_ptr<Transport> better;  // in shared memory, or in two levels; null: c10d alone
-  std::function<void(const std::string&)> give_up;  // in two levels: ends the group for all ranks
-  std::shared_ptr<CallQueue> queue = std::make_shared<CallQueue>();
-  MailRoom room = make_mail_room();
-  std::once_flag has_calls;
-  std::shared_ptr<EngineCalls> calls;
-  HomeProcess home;
-};
-
-// The hosts by process group. The weak pointers do not keep a group alive, but keep its address from being
-// reused.
-class Hosts {
- public:
-  static Hosts& instance() {
-    static auto* hosts = [] {
-      before_trim([] { instance().forget_gone(); });
-      return new Hosts;  // never destroyed: groups may outlive the end of main
-    }();
-    return *hosts;
-  }
-
-  std::shared_ptr<Host> of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-    std::vector<Entry> gone;  // destroyed after the lock: what a group leaves takes locks of its own
-    const std::lock_guard lock(mutex_);
-    const auto found = hosts_.find(group.get());
-    if (found != hosts_.end()) return found->second.host;
-    gone = take_gone();
-    auto host = std::make_shared<Host>();
-    hosts_.emplace(group.get(),
-                   Entry{.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(group), .host = host});
-    return host;
-  }
-
-  void forget_gone() {
-    std::vector<Entry> gone;
-    const std::lock_guard lock(mutex_);
-    gone = take_gone();
-  }
-
-  void forget(const c10::weak_intrusive_ptr<c10d::ProcessGroup>& group) {
-    std::shared_ptr<Host> gone;
-    const std::lock_guard lock(mutex_);
-    for (auto entry = hosts_.begin(); entry != hosts_.end(); ++entry) {
-      if (!(entry->second.group == group)) continue;
-      gone = std::move(entry->second.host);
-      hosts_.erase(entry);
-      return;
-    }
-  }
-
- private:
-  struct Entry {
-    c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
-    std::shared_ptr<Host> host;
-  };
-
-  std::vector<Entry> take_gone() {
-    std::vector<Entry> gone;
-    for (auto entry = hosts_.begin(); entry != hosts_.end();) {
-      const auto next = std::next(entry);
-      if (entry->second.group.expired()) {
-        gone.push_back(std::move(entry->second));
-        hosts_.erase(entry);
-      }
-      entry = next;
-    }
-    return gone;
-  }
-
-  shm::ForkMutex mutex_;
-  std::unordered_map<c10d::ProcessGroup*, Entry> hosts_;
-};
 
 // Null if the backend does not give its options.
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
@@ -176,7 +92,8 @@ using Bytes = std::vector<std::byte>;
 
 // Returns every rank's block, exchanged by the group's own engine. Its waits cannot be interrupted, so a
 // separate thread waits, for as long as it takes, and the caller's wait for that thread can be interrupted.
-Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine, Host& host) {
+Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const std::byte> mine,
+                      KnownGroup& known) {
   std::packaged_task<Bytes()> task(
       [engine, block = Bytes(mine.begin(), mine.end()), state = at::ThreadLocalState()] {
         const at::ThreadLocalStateGuard guard(state);
@@ -192,8 +109,8 @@ Bytes exchanged_aside(const std::shared_ptr<Transport>& engine, std::span<const 
     try {
       shm::check_interrupt();
     } catch (...) {
-      host.has_failed = true;
-      host.room.lifelines->tell_interrupt();
+      known.has_failed = true;
+      known.room.lifelines->tell_interrupt();
       throw;
     }
   }
@@ -211,7 +128,7 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
         rank_(group_->getRank()),
         size_(group_->getSize()),
         options_(options_of(*group_)),
-        host_(Hosts::instance().of(group_)) {}
+        known_(KnownGroups::instance().of(group_)) {}
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
@@ -220,14 +137,14 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
   std::chrono::milliseconds timeout() override { return timeout_of(*group_); }
   // Ranks that all share memory tell one another by their boards.
   void give_up(const std::string& why) {
-    if (host_->give_up) return host_->give_up(why);
-    if (found_better() == nullptr) host_->room.lifelines->tell_failure(why);
+    if (known_->give_up) return known_->give_up(why);
+    if (found_better() == nullptr) known_->room.lifelines->tell_failure(why);
   }
   std::shared_ptr<ShmEngine> shm_engine() override {
-    host_->home.check();
+    known_->home.check();
     if (auto engine = own_engine(*group_)) return engine;
-    const std::lock_guard lock(host_->mutex);
-    return host_->better ? shm_engine_of(*host_->better) : nullptr;
+    const std::lock_guard lock(known_->mutex);
+    return known_->better ? shm_engine_of(*known_->better) : nullptr;
   }
   GroupLabel label() const { return {.name = group_->getGroupName(), .description = group_->getGroupDesc()}; }
 
@@ -267,7 +184,7 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
     if (&used != c10d_.get()) return used.all_gather_block(mine, row_bytes, subject);
     if (is_fake(*group_)) return repeated(mine, size_, row_bytes);
     Blocks blocks;
-    host_->queue->in_turn([&] {
+    known_->queue->in_turn([&] {
       calls().run(subject.name, static_cast<int64_t>(mine.nbytes()),
                   [&] { blocks = used.all_gather_block(mine, row_bytes, subject); });
     });
@@ -284,7 +201,7 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
                                [&] { return used.start(route, x, out, known, subject); });
     };
     // The order of the numbers is that of the turns. Work on a device is the caller's thread's own.
-    x.is_cpu() ? host_->queue->in_turn(start_here) : start_here();
+    x.is_cpu() ? known_->queue->in_turn(start_here) : start_here();
     return transfer;
   }
 
@@ -301,18 +218,18 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
  private:
   Transport& c10d() {
     if (!c10d_) {
-      host_->home.check();
-      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, host_->queue, host_->room.ledger)
-                                  : make_c10d_transport(group_, host_->queue, host_->room);
+      known_->home.check();
+      c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, known_->queue, known_->room.ledger)
+                                  : make_c10d_transport(group_, known_->queue, known_->room);
     }
     return *c10d_;
   }
 
   EngineCalls& calls() {
-    std::call_once(host_->has_calls, [this] {
-      host_->calls = std::make_shared<EngineCalls>(*group_, global_ranks_of(*group_));
+    std::call_once(known_->has_calls, [this] {
+      known_->calls = std::make_shared<EngineCalls>(*group_, global_ranks_of(*group_));
     });
-    return *host_->calls;
+    return *known_->calls;
   }
 
   // Returns null if no ranks share memory. The first call is collective.
@@ -321,20 +238,20 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
       follow_timeout();
       return found;
     }
-    host_->home.check();
-    const std::lock_guard lock(host_->mutex);
-    if (!host_->is_decided) {
-      TORCH_CHECK_WITH(DistBackendError, !host_->has_failed,
+    known_->home.check();
+    const std::lock_guard lock(known_->mutex);
+    if (!known_->is_decided) {
+      TORCH_CHECK_WITH(DistBackendError, !known_->has_failed,
                        "the group's first call was interrupted or failed: make another group (rank ", rank_,
                        ")");
-      host_->better = decide();
-      host_->is_decided = true;
+      known_->better = decide();
+      known_->is_decided = true;
     }
-    const bool has_memory = host_->better != nullptr && own_engine(*group_) == nullptr;
-    const auto engine = has_memory ? shm_engine_of(*host_->better) : nullptr;
+    const bool has_memory = known_->better != nullptr && own_engine(*group_) == nullptr;
+    const auto engine = has_memory ? shm_engine_of(*known_->better) : nullptr;
     memory_.store(engine ? &engine->group() : nullptr, std::memory_order_relaxed);
-    found_better_.store(host_->better.get(), std::memory_order_release);  // pairs with found_better()
-    return host_->better.get();
+    found_better_.store(known_->better.get(), std::memory_order_release);  // pairs with found_better()
+    return known_->better.get();
   }
 
   // What better() returned before, read without a lock.
@@ -359,7 +276,7 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
   }
 
   std::shared_ptr<Transport> used(const HostsTransport& hosts) {
-    host_->give_up = hosts.give_up;
+    known_->give_up = hosts.give_up;
     return hosts.transport;
   }
 
@@ -370,9 +287,9 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
   int64_t rank_;
   int64_t size_;
   c10::intrusive_ptr<c10d::Backend::Options> options_;  // null if the backend does not give them
-  std::shared_ptr<Host> host_;
+  std::shared_ptr<KnownGroup> known_;
   std::atomic<shm::SharedGroup*> memory_ = nullptr;  // of found_better_, where the group's backend has none
-  std::atomic<Transport*> found_better_ = nullptr;   // the host's
+  std::atomic<Transport*> found_better_ = nullptr;   // that of known_
   std::shared_ptr<Transport> c10d_;
 };
 
@@ -398,7 +315,7 @@ std::shared_ptr<Transport> ProcessGroupTransport::decide() {
     } catch (const c10::Error&) {  // thrown by the exchange: its engine tells the others
       throw;
     } catch (...) {
-      host_->has_failed = true;
+      known_->has_failed = true;
       throw;
     }
   };
@@ -408,7 +325,7 @@ std::shared_ptr<Transport> ProcessGroupTransport::decide() {
 
 std::shared_ptr<Transport> ProcessGroupTransport::join_memory(WantedTransport wanted) {
   const auto exchange = [this](std::span<const std::byte> mine) {
-    return exchanged_aside(c10d_, mine, *host_);
+    return exchanged_aside(c10d_, mine, *known_);
   };
   const std::chrono::milliseconds timeout = timeout_of(*group_);
   shm::JoinedGroup joined =
@@ -430,27 +347,27 @@ std::shared_ptr<Transport> ProcessGroupTransport::join_memory(WantedTransport wa
 
 void adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::shared_ptr<ShmEngine> engine) {
   if (wanted_transport() == WantedTransport::c10d) return;
-  const auto host = Hosts::instance().of(group);
-  const std::lock_guard lock(host->mutex);
-  host->better = make_shm_transport(std::move(engine));
-  host->is_decided = true;
+  const auto known = KnownGroups::instance().of(group);
+  const std::lock_guard lock(known->mutex);
+  known->better = make_shm_transport(std::move(engine));
+  known->is_decided = true;
 }
 
 void leave_if_unowned(const c10::weak_intrusive_ptr<c10d::ProcessGroup>& group) {
-  if (group.use_count() <= 1) Hosts::instance().forget(group);
+  if (group.use_count() <= 1) KnownGroups::instance().forget(group);
 }
 
 void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  Hosts::instance().of(group)->home.leave();
+  KnownGroups::instance().of(group)->home.leave();
 }
 
 void give_up(Transport& transport, const std::string& why) {
-  if (auto* host = dynamic_cast<ProcessGroupTransport*>(&transport)) host->give_up(why);
+  if (auto* of_group = dynamic_cast<ProcessGroupTransport*>(&transport)) of_group->give_up(why);
 }
 
 GroupLabel label_of(const Transport& transport) {
-  const auto* host = dynamic_cast<const ProcessGroupTransport*>(&transport);
-  return host != nullptr ? host->label() : GroupLabel{};
+  const auto* of_group = dynamic_cast<const ProcessGroupTransport*>(&transport);
+  return of_group != nullptr ? of_group->label() : GroupLabel{};
 }
 
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group) {

@@ -1,0 +1,225 @@
+#include "hosts_backend/routed.h"
+
+#include <ATen/ATen.h>
+
+#include "backend/memory.h"
+#include "transport/common/boxes.h"
+#include "transport/common/two_routes.h"
+#include "transport/shm/shm_part.h"
+
+namespace shardway::backend::routed {
+namespace {
+
+using ElementCounts = std::vector<int64_t>;
+
+// What all ranks of a call have in common.
+struct Facts {
+  at::ScalarType dtype;
+  Op op = Op::sum;
+  int64_t root = 0;
+  int64_t elements = 0;  // if the ranks' tensors are alike
+};
+
+Subject subject_of(const char* name, const Facts& facts) {
+  uint64_t mark = shm::mark_of(name, static_cast<uint64_t>(facts.dtype));
+  mark = shm::mark_of(mark, static_cast<uint64_t>(facts.op));
+  mark = shm::mark_of(mark, static_cast<uint64_t>(facts.root));
+  mark = shm::mark_of(mark, static_cast<uint64_t>(facts.elements));
+  const auto words = [name, facts] {
+    return c10::str(name, " of ", c10::toString(facts.dtype), ", ", name_of(facts.op), ", root ", facts.root,
+                    ", ", facts.elements, " elements");
+  };
+  return {.mark = mark, .name = name, .words = words};
+}
+
+void check_elements(const char* name, const char* what, int64_t found, int64_t expected) {
+  TORCH_CHECK_VALUE(found == expected, name, ": ", what, " has ", found, " elements where ", expected,
+                    " were expected");
+}
+
+ElementCounts sizes_of(const Tensors& tensors) {
+  ElementCounts sizes;
+  for (const at::Tensor& t : tensors) sizes.push_back(t.numel());
+  return sizes;
+}
+
+void split_into(const Tensors& outputs, const at::Tensor& run) {
+  int64_t begin = 0;
+  for (const at::Tensor& output : outputs) {
+    output.copy_(run.narrow(0, begin, output.numel()).view(output.sizes()));
+    begin += output.numel();
+  }
+}
+
+// `body` fills the output, as a run of memory.
+template <class Body>
+void into(const at::Tensor& output, Body&& body) {
+  const Output filled(output);
+  body(filled.buffer().view({-1}));
+  filled.finish();
+}
+
+// The elements of each rank's rows; equal parts if no splits are given.
+ElementCounts elements_of(const at::Tensor& t, const std::vector<int64_t>& splits, int64_t ranks) {
+  const int64_t rows = t.dim() == 0 ? 1 : t.size(0);
+  if (splits.empty()) {
+    TORCH_CHECK_VALUE(rows % ranks == 0, "all_to_all_single: ", rows, " rows cannot be split among ", ranks,
+                      " ranks");
+    return ElementCounts(static_cast<size_t>(ranks), t.numel() / ranks);
+  }
+  TORCH_CHECK_VALUE(static_cast<int64_t>(splits.size()) == ranks, "all_to_all_single: ", splits.size(),
+                    " splits for ", ranks, " ranks");
+  ElementCounts elements;
+  int64_t total = 0;
+  for (const int64_t split : splits) {
+    TORCH_CHECK_VALUE(split >= 0, "all_to_all_single: a split of ", split, " rows");
+    elements.push_back(rows == 0 ? 0 : split * (t.numel() / rows));
+    total += split;
+  }
+  TORCH_CHECK_VALUE(total == rows, "all_to_all_single: the splits add up to ", total, " rows of ", rows);
+  return elements;
+}
+
+void gather_into(Transport& transport, const at::Tensor& run, const at::Tensor& input,
+                 const ElementCounts& sizes) {
+  check_elements("all_gather", "the input", input.numel(), sizes[static_cast<size_t>(transport.rank())]);
+  const Split split{.shape = {0}, .dim = 0, .sizes = sizes};
+  transport
+      .start(all_gather_route(split, transport.rank()), input.reshape({-1}), run, {},
+             subject_of("all_gather", {.dtype = input.scalar_type()}))
+      ->finish();
+}
+
+void scatter_sums(Transport& transport, const at::Tensor& output, const at::Tensor& run,
+                  const ElementCounts& sizes, Op op) {
+  check_elements("reduce_scatter", "the output", output.numel(),
+                 sizes[static_cast<size_t>(transport.rank())]);
+  const Split split{.shape = {0}, .dim = 0, .sizes = sizes};
+  const Route route = reduce_scatter_route(split, transport.rank(), op);
+  into(output, [&](const at::Tensor& own) {
+    transport
+        .start(route, run, own, {}, subject_of("reduce_scatter", {.dtype = run.scalar_type(), .op = op}))
+        ->finish();
+  });
+}
+
+void exchange(Transport& transport, const at::Tensor& run, const at::Tensor& input, const ElementCounts& recv,
+              const ElementCounts& send) {
+  const Route route = all_to_all_route({input.numel()}, 0, {.send = send, .recv = recv}, transport.rank());
+  transport.start(route, input, run, {}, subject_of("all_to_all", {.dtype = input.scalar_type()}))->finish();
+}
+
+}  // namespace
+
+void check_list(const char* name, const Tensors& list, int64_t ranks, const at::Tensor& like) {
+  TORCH_CHECK_VALUE(static_cast<int64_t>(list.size()) == ranks, name, ": a list of ", list.size(),
+                    " tensors for ", ranks, " ranks");
+  for (const at::Tensor& t : list)
+    TORCH_CHECK_VALUE(t.scalar_type() == like.scalar_type(), name, ": tensors of ", t.scalar_type(), " and ",
+                      like.scalar_type());
+}
+
+std::optional<Op> op_of(const c10d::ReduceOp& op, const at::Tensor& t) {
+  element_of(t.scalar_type());
+  using c10d::ReduceOp;
+  switch (op) {
+    case ReduceOp::SUM:
+      return Op::sum;
+    case ReduceOp::AVG:
+      TORCH_CHECK_VALUE(t.is_floating_point() || t.is_complex(), "the average of integers is not defined");
+      return Op::avg;
+    case ReduceOp::MIN:
+      return Op::min;
+    case ReduceOp::MAX:
+      return Op::max;
+    case ReduceOp::PRODUCT:
+      return Op::product;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Small tensors go to all ranks in one round, and each rank combines them.
+void all_reduce(Transport& transport, const at::Tensor& t, Op op) {
+  const Subject subject =
+      subject_of("all_reduce", {.dtype = t.scalar_type(), .op = op, .elements = t.numel()});
+  const at::Tensor x = t.contiguous();
+  const at::Tensor out = at::empty_like(x);
+  const Route route = all_reduce_route(x.sizes().vec(), transport.rank(), transport.size(), op);
+  const auto bytes = static_cast<int64_t>(x.nbytes());
+  if (bytes > transport.slot_bytes()) {
+    start_in_two(transport, route, x, out, subject)->finish();
+  } else if (bytes > 0) {
+    const Blocks blocks = transport.all_gather_block(shardway::bytes_of(x), bytes, subject);
+    KnownInputs known;
+    for (int64_t rank = 0; rank < transport.size(); ++rank) {
+      check_elements("all_reduce", "another rank's tensor", blocks.bytes[static_cast<size_t>(rank)], bytes);
+      known.push_back(blocks.rows.select(0, rank).view(x.scalar_type()).view(x.sizes()));
+    }
+    transport.start(route, x, out, known, subject)->finish();
+  }
+  t.copy_(out);
+}
+
+void reduce(Transport& transport, const at::Tensor& t, Op op, int64_t root) {
+  const at::Tensor x = t.contiguous();
+  const at::Tensor out = at::empty_like(x);
+  Route route = transposed(broadcast_route(x.sizes().vec(), transport.rank(), transport.size(), root));
+  route.op = op == Op::avg ? Op::sum : op;
+  route.divisor = op == Op::avg ? transport.size() : 1;
+  transport
+      .start(route, x, out, {},
+             subject_of("reduce", {.dtype = t.scalar_type(), .op = op, .root = root, .elements = t.numel()}))
+      ->finish();
+  if (transport.rank() == root) t.copy_(out);
+}
+
+void broadcast(Transport& transport, const at::Tensor& t, int64_t root) {
+  const at::Tensor x = t.contiguous();
+  const at::Tensor out = at::empty_like(x);
+  const Route route = broadcast_route(x.sizes().vec(), transport.rank(), transport.size(), root);
+  transport
+      .start(route, x, out, {},
+             subject_of("broadcast", {.dtype = t.scalar_type(), .root = root, .elements = t.numel()}))
+      ->finish();
+  if (transport.rank() != root) t.copy_(out);
+}
+
+void all_gather(Transport& transport, const Tensors& outputs, const at::Tensor& input) {
+  const ElementCounts sizes = sizes_of(outputs);
+  const at::Tensor run = at::empty({c10::sum_integers(sizes)}, input.options());
+  gather_into(transport, run, input, sizes);
+  split_into(outputs, run);
+}
+
+void all_gather_single(Transport& transport, const at::Tensor& output, const at::Tensor& input) {
+  const ElementCounts sizes(static_cast<size_t>(transport.size()), input.numel());
+  check_elements("all_gather_into_tensor", "the output", output.numel(), input.numel() * transport.size());
+  into(output, [&](const at::Tensor& run) { gather_into(transport, run, input, sizes); });
+}
+
+void reduce_scatter(Transport& transport, const at::Tensor& output, const Tensors& inputs, Op op) {
+  scatter_sums(transport, output, joined(inputs), sizes_of(inputs), op);
+}
+
+void reduce_scatter_single(Transport& transport, const at::Tensor& output, const at::Tensor& input, Op op) {
+  const ElementCounts sizes(static_cast<size_t>(transport.size()), output.numel());
+  check_elements("reduce_scatter_tensor", "the input", input.numel(), output.numel() * transport.size());
+  scatter_sums(transport, output, input.reshape({-1}), sizes, op);
+}
+
+void all_to_all(Transport& transport, const Tensors& outputs, const Tensors& inputs) {
+  const ElementCounts recv = sizes_of(outputs);
+  const at::Tensor run = at::empty({c10::sum_integers(recv)}, outputs.front().options());
+  exchange(transport, run, joined(inputs), recv, sizes_of(inputs));
+  split_into(outputs, run);
+}
+
+void all_to_all_single(Transport& transport, const at::Tensor& output, const at::Tensor& input,
+                       const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits) {
+  const ElementCounts recv = elements_of(output, output_splits, transport.size());
+  const ElementCounts send = elements_of(input, input_splits, transport.size());
+  into(output, [&](const at::Tensor& run) { exchange(transport, run, input.reshape({-1}), recv, send); });
+}
+
+}  // namespace shardway::backend::routed

@@ -1,0 +1,34 @@
+// The collectives of c10d as routes of a transport. Tensors are dense and on the CPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "backend/collectives.h"
+#include "shardway/route.h"
+#include "transport/common/transport.h"
+
+namespace shardway::backend::routed {
+
+// Empty for an op that is left to the engine. Throws c10::ValueError for a dtype that cannot be reduced.
+std::optional<Op> op_of(const c10d::ReduceOp& op, const at::Tensor& t);
+
+// Throws c10::ValueError unless there is a tensor for each rank, with the dtype of `like`.
+void check_list(const char* name, const Tensors& list, int64_t ranks, const at::Tensor& like);
+
+void all_reduce(Transport& transport, const at::Tensor& t, Op op);
+void reduce(Transport& transport, const at::Tensor& t, Op op, int64_t root);
+void broadcast(Transport& transport, const at::Tensor& t, int64_t root);
+void all_gather(Transport& transport, const Tensors& outputs, const at::Tensor& input);
+void all_gather_single(Transport& transport, const at::Tensor& output, const at::Tensor& input);
+void reduce_scatter(Transport& transport, const at::Tensor& output, const Tensors& inputs, Op op);
+void reduce_scatter_single(Transport& transport, const at::Tensor& output, const at::Tensor& input, Op op);
+void all_to_all(Transport& transport, const Tensors& outputs, const Tensors& inputs);
+void all_to_all_single(Transport& transport, const at::Tensor& output, const at::Tensor& input,
+                       const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits);
+
+}  // namespace shardway::backend::routed
