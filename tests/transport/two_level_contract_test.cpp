@@ -7,32 +7,10 @@
 #include "contract.h"
 #include "dense_reference.h"
 #include "shardway/group.h"
-#include "transport/c10d/threads.h"
-#include "transport/hosts/two_level_transport.h"
+#include "thread_hosts.h"
 
 namespace shardway::testing {
 namespace {
-
-using Labels = std::vector<int64_t>;
-
-void run_on_hosts(const Labels& labels, const std::function<void(const Group&)>& body) {
-  const HostMap hosts(labels);
-  const ThreadWorld between(hosts.ranks());
-  std::vector<ThreadWorld> inside;
-  for (int64_t host = 0; host < hosts.hosts(); ++host)
-    inside.emplace_back(static_cast<int64_t>(hosts.ranks_of(host).size()));
-  const auto run = [&](int64_t rank) {
-    const ThreadWorld& own = inside[static_cast<size_t>(hosts.host_of(rank))];
-    body(Group(make_two_level_transport({.hosts = hosts,
-                                         .inside = own.transport(hosts.place_of(rank)),
-                                         .between = between.mail_office(rank),
-                                         .queue = std::make_shared<CallQueue>()})));
-  };
-  run_on_threads(hosts.ranks(), run, [&] {
-    between.close();
-    for (const ThreadWorld& world : inside) world.close();
-  });
-}
 
 class TwoLevelContract : public ::testing::TestWithParam<std::tuple<Check, Labels>> {
  protected:

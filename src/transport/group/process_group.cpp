@@ -339,8 +339,8 @@ std::shared_ptr<Transport> ProcessGroupTransport::join_memory(WantedTransport wa
       shm::join_hosts({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout});
   if (HostMap(groups.labels).hosts() == size_) return nullptr;
   return used(make_hosts_transport(groups,
-                                   make_mail_office(backend_of(*group_, c10::DeviceType::CPU), host_->room),
-                                   host_->queue, timeout));
+                                   make_mail_office(backend_of(*group_, c10::DeviceType::CPU), known_->room),
+                                   known_->queue, timeout));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "shm/board/thresholds.h"
+#include "transport/hosts/gathered_runs.h"
 
 namespace shardway {
 namespace {
@@ -79,36 +80,28 @@ class Crossing {
   std::deque<std::unique_ptr<Letter>> letters_;
 };
 
-// Gathers runs of bytes whose lengths only their owners know.
-std::vector<at::Tensor> gathered(const at::Tensor& run, int64_t most_bytes, Transport& inside,
-                                 const Subject& subject) {
+// Gathers runs of bytes whose lengths only their owners know. `mates` are the ranks of this host.
+std::vector<at::Tensor> gathered_up_to(int64_t most_bytes, const at::Tensor& run,
+                                       const std::vector<int64_t>& mates, Transport& inside,
+                                       const Subject& subject) {
   std::vector<at::Tensor> runs;
   if (most_bytes <= kMostInsideBytes) {
     const Blocks blocks = inside.all_gather_block(run, most_bytes, subject);
-    for (int64_t place = 0; place < inside.size(); ++place)
-      runs.push_back(blocks.rows.select(0, place).narrow(0, 0, blocks.bytes[static_cast<size_t>(place)]));
+    for (size_t place = 0; place < mates.size(); ++place)
+      runs.push_back(blocks.rows.select(0, static_cast<int64_t>(place)).narrow(0, 0, blocks.bytes[place]));
     return runs;
   }
   const at::Tensor length = at::empty({kLengthBytes}, at::kByte);
   const int64_t bytes = run.numel();
   std::memcpy(length.mutable_data_ptr(), &bytes, sizeof(bytes));
-  const Blocks lengths = inside.all_gather_block(length, kLengthBytes, subject);
-  Split split{.shape = {0}, .dim = 0};
-  int64_t total = 0;
-  for (int64_t place = 0; place < inside.size(); ++place) {
-    split.sizes.push_back(length_in(lengths.rows.select(0, place)));
-    TORCH_CHECK_WITH(DistBackendError, split.sizes.back() >= 0 && split.sizes.back() <= most_bytes,
-                     "a rank of this host has blocks of ", split.sizes.back(), " bytes");
-    total += split.sizes.back();
+  const Blocks told = inside.all_gather_block(length, kLengthBytes, subject);
+  std::vector<int64_t> lengths;
+  for (size_t place = 0; place < mates.size(); ++place) {
+    lengths.push_back(length_in(told.rows.select(0, static_cast<int64_t>(place))));
+    TORCH_CHECK_WITH(DistBackendError, lengths.back() >= 0 && lengths.back() <= most_bytes, "rank ",
+                     mates[place], " has blocks of ", lengths.back(), " bytes");
   }
-  const at::Tensor all = at::empty({total}, at::kByte);
-  inside.start(all_gather_route(split, inside.rank()), run, all, {}, subject)->finish();
-  for (int64_t place = 0, begin = 0; place < inside.size(); ++place) {
-    const int64_t size = split.sizes[static_cast<size_t>(place)];
-    runs.push_back(all.narrow(0, begin, size));
-    begin += size;
-  }
-  return runs;
+  return gathered(run, lengths, inside, subject);
 }
 
 }  // namespace
@@ -126,14 +119,15 @@ Blocks all_gather_block_by_hosts(const at::Tensor& mine, int64_t row_bytes, cons
   };
   const int64_t host = hosts.host_of(between.mail->rank());
   const std::vector<int64_t>& mates = hosts.ranks_of(host);
-  const std::vector<at::Tensor> here = gathered(mine, row_bytes, inside, subject);
+  const std::vector<at::Tensor> here = gathered_up_to(row_bytes, mine, mates, inside, subject);
   for (size_t place = 0; place < mates.size(); ++place) put(mates[place], here[place]);
 
   size_t most = 0;
   for (size_t place = 0; place < mates.size(); ++place)
     most = std::max(most, carried_by(hosts, host, static_cast<int64_t>(place)).size());
   const auto most_bytes = static_cast<int64_t>(most) * (kLengthBytes + row_bytes);
-  const std::vector<at::Tensor> runs = gathered(crossing.finish(row_bytes), most_bytes, inside, subject);
+  const std::vector<at::Tensor> runs =
+      gathered_up_to(most_bytes, crossing.finish(row_bytes), mates, inside, subject);
   for (size_t place = 0; place < mates.size(); ++place) {
     at::Tensor left = runs[place];
     for (const int64_t rank : carried_by(hosts, host, static_cast<int64_t>(place))) {

@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
 #include <cstring>
 #include <span>
 
+#include "transport/hosts/gathered_runs.h"
 #include "transport/hosts/route_numbers.h"
 
 namespace shardway {
@@ -16,13 +16,25 @@ constexpr size_t kMostKept = 1024;
 
 struct Heading {
   uint64_t hash = 0;
-  int64_t length = 0;  // of the numbers that describe the part
+  int64_t length = 0;  // of the numbers that describe the parts
 };
 
-uint64_t hash_of(std::span<const int64_t> numbers, int64_t element_bytes) {
-  uint64_t hash = shm::mark_of(uint64_t{0}, static_cast<uint64_t>(element_bytes));
+uint64_t hash_of(std::span<const int64_t> numbers) {
+  uint64_t hash = shm::mark_of(uint64_t{0}, numbers.size());
   for (const int64_t number : numbers) hash = shm::mark_of(hash, static_cast<uint64_t>(number));
   return hash;
+}
+
+// Each part is its length, the bytes of an element, and the numbers of its route.
+std::vector<int64_t> numbers_of(const std::vector<ToldPart>& parts) {
+  std::vector<int64_t> all;
+  for (const ToldPart& part : parts) {
+    const std::vector<int64_t> numbers = numbers_of(part.told);
+    all.push_back(static_cast<int64_t>(numbers.size()));
+    all.push_back(part.element_bytes);
+    all.insert(all.end(), numbers.begin(), numbers.end());
+  }
+  return all;
 }
 
 std::vector<Heading> exchanged(Heading mine, Transport& inside, const Subject& subject) {
@@ -34,28 +46,31 @@ std::vector<Heading> exchanged(Heading mine, Transport& inside, const Subject& s
   return headings;
 }
 
-std::vector<std::vector<int64_t>> gathered(const std::vector<int64_t>& mine,
-                                           const std::vector<Heading>& headings, Transport& inside,
-                                           const Subject& subject) {
-  Split split{.shape = {0}, .dim = 0};
-  int64_t total = 0;
-  for (const Heading& heading : headings) {
-    TORCH_CHECK_WITH(DistBackendError, heading.length >= 0 && heading.length <= kMostRouteNumbers,
-                     "a rank of this host describes its part of a call by ", heading.length, " numbers");
-    split.sizes.push_back(heading.length);
-    total += heading.length;
+// What one rank told of its parts, part by part.
+class ToldNumbers {
+ public:
+  ToldNumbers(const at::Tensor& run, int64_t rank)
+      : left_(run.const_data_ptr<int64_t>(), static_cast<size_t>(run.numel())), rank_(rank) {}
+
+  ToldRoute next(int64_t element_bytes, int64_t ranks) {
+    check(left_.size() >= 2 && left_[0] >= 0 && static_cast<size_t>(left_[0]) <= left_.size() - 2 &&
+          left_[1] == element_bytes);
+    const auto length = static_cast<size_t>(left_[0]);
+    ToldRoute route = route_of_numbers(left_.subspan(2, length), rank_, ranks);
+    left_ = left_.subspan(2 + length);
+    return route;
   }
-  const at::Tensor x = at::tensor(at::ArrayRef<int64_t>(mine), at::kLong);
-  const at::Tensor all = at::empty({total}, at::kLong);
-  inside.start(all_gather_route(split, inside.rank()), x, all, {}, subject)->finish();
-  std::vector<std::vector<int64_t>> parts;
-  const auto* next = all.const_data_ptr<int64_t>();
-  for (const Heading& heading : headings) {
-    parts.emplace_back(next, next + heading.length);
-    next += heading.length;
+
+  void check_end() const { check(left_.empty()); }
+
+ private:
+  void check(bool is_fine) const {
+    TORCH_CHECK_WITH(DistBackendError, is_fine, "rank ", rank_, " described its part of another call");
   }
-  return parts;
-}
+
+  std::span<const int64_t> left_;
+  int64_t rank_;
+};
 
 // Throws c10::ValueError, on every rank of the host, if its ranks disagree.
 TwoLevels planned(const HostMap& hosts, int64_t rank, const std::vector<ToldRoute>& told,
@@ -69,25 +84,43 @@ TwoLevels planned(const HostMap& hosts, int64_t rank, const std::vector<ToldRout
 
 }  // namespace
 
-std::shared_ptr<const TwoLevels> KeptPlans::plan(const ToldRoute& own, int64_t element_bytes,
-                                                 Transport& inside, const Subject& subject) {
+std::shared_ptr<const std::vector<TwoLevels>> KeptPlans::plans(const std::vector<ToldPart>& own,
+                                                               Transport& inside, const Subject& subject) {
   const std::vector<int64_t> numbers = numbers_of(own);
   const std::vector<Heading> headings =
-      exchanged({.hash = hash_of(numbers, element_bytes), .length = static_cast<int64_t>(numbers.size())},
-                inside, subject);
+      exchanged({.hash = hash_of(numbers), .length = static_cast<int64_t>(numbers.size())}, inside, subject);
   std::vector<uint64_t> key;
-  for (const Heading& heading : headings) key.push_back(heading.hash);
+  std::vector<int64_t> lengths;
+  for (const Heading& heading : headings) {
+    key.push_back(heading.hash);
+    lengths.push_back(heading.length);
+  }
   if (const auto found = kept_.find(key); found != kept_.end()) return found->second;
 
-  std::vector<ToldRoute> told;
-  for (const auto& part : gathered(numbers, headings, inside, subject)) {
-    const int64_t mate = hosts_.ranks_of(hosts_.host_of(rank_))[told.size()];
-    told.push_back(route_of_numbers(part, mate, hosts_.ranks()));
+  for (size_t place = 0; place < lengths.size(); ++place) {
+    TORCH_CHECK_WITH(DistBackendError, lengths[place] >= 0 && lengths[place] <= kMostRouteNumbers, "rank ",
+                     mate_at(place), " describes its part of a call by ", lengths[place], " numbers");
   }
-  auto plan = std::make_shared<const TwoLevels>(planned(hosts_, rank_, told, element_bytes));
+  const at::Tensor mine = at::tensor(at::ArrayRef<int64_t>(numbers), at::kLong);
+  auto plans =
+      std::make_shared<const std::vector<TwoLevels>>(made(own, gathered(mine, lengths, inside, subject)));
   if (kept_.size() == kMostKept) kept_.clear();
-  kept_.emplace(std::move(key), plan);
-  return plan;
+  kept_.emplace(std::move(key), plans);
+  return plans;
+}
+
+std::vector<TwoLevels> KeptPlans::made(const std::vector<ToldPart>& own,
+                                       const std::vector<at::Tensor>& told) const {
+  std::vector<ToldNumbers> by_place;
+  for (size_t place = 0; place < told.size(); ++place) by_place.emplace_back(told[place], mate_at(place));
+  std::vector<TwoLevels> plans;
+  for (const ToldPart& part : own) {
+    std::vector<ToldRoute> routes;
+    for (ToldNumbers& numbers : by_place) routes.push_back(numbers.next(part.element_bytes, hosts_.ranks()));
+    plans.push_back(planned(hosts_, rank_, routes, part.element_bytes));
+  }
+  for (const ToldNumbers& numbers : by_place) numbers.check_end();
+  return plans;
 }
 
 }  // namespace shardway

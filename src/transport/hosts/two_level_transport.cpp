@@ -11,7 +11,7 @@
 #include "transport/common/reduce.h"
 #include "transport/hosts/host_blocks.h"
 #include "transport/hosts/kept_plans.h"
-#include "transport/memory/warm_memory.h"
+#include "transport/hosts/two_level_run.h"
 
 namespace shardway {
 namespace {
@@ -19,22 +19,8 @@ namespace {
 // A payload in a block crosses to every host, wanted there or not, and saves a round between hosts.
 constexpr int64_t kSlotBytes = 8 << 10;
 
-// The dtype in which addends are combined.
-at::ScalarType wide(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
-}
-
-at::Tensor run_of(const at::Tensor& memory, int64_t offset, const Box& box) {
-  return memory.narrow(0, offset, box.volume()).view(at::IntArrayRef(box.extent));
-}
-
-// out = op over the addends, which have the wide dtype of out, divided by `divisor`.
-void combine_into(const at::Tensor& out, const std::vector<at::Tensor>& addends, Op op, int64_t divisor) {
-  if (out.scalar_type() == addends.front().scalar_type()) return reduce_into(out, addends, op, divisor);
-  const at::Tensor sum = at::empty(out.sizes(), addends.front().options());
-  reduce_into(sum, addends, op, divisor);
-  out.copy_(sum);
-}
+// Routes of a list that are not small and run together: each has up to 64 messages under way.
+constexpr size_t kMostTogether = 16;
 
 // Both ends of a move have to find out by themselves which boxes are the same and which meet.
 bool knows_all_offsets(const Route& route) {
@@ -67,82 +53,21 @@ void combine_known(const Route& route, const KnownInputs& known, const at::Tenso
   }
 }
 
-// One route, from the first message to the last copy.
-class TwoLevelRun {
- public:
-  TwoLevelRun(const TwoLevels& plan, const Route& route, const at::Tensor& x, const at::Tensor& out)
-      : plan_(plan), route_(route), x_(x), out_(out) {
-    staged_ = plan.stages_input ? packed() : x.view({-1});
-    landed_ = plan.lands_aside ? warm_empty({plan.landed_elements}, out.options()) : out.view({-1});
+// The small routes of a list together, and the others a few at a time. The same on every rank.
+std::vector<std::vector<RouteCall>> batches_of(const std::vector<RouteCall>& calls) {
+  std::vector<std::vector<RouteCall>> batches(1);
+  for (const RouteCall& call : calls) {
+    if (call.is_small) batches[0].push_back(call);
   }
-
-  void run(Transport& inside, MailOffice& between, const Subject& subject) {
-    const auto copies =
-        start_by_mail(between.open(subject, Lengths::are_known).mail, plan_.copies, staged_, landed_, {});
-    const auto options = out_.options().dtype(wide(out_.scalar_type()));
-    sums_ = warm_empty({plan_.sums.output_shape[0]}, options);
-    crossed_ = warm_empty({plan_.crossing.output_shape[0]}, options);
-    if (plan_.has_sums)
-      inside.start(plan_.sums, staged_.to(options.dtype().toScalarType()), sums_, {}, subject)->finish();
-    const auto crossing =
-        start_by_mail(between.open(subject, Lengths::are_known).mail, plan_.crossing, sums_, crossed_, {});
-    if (plan_.has_home) inside.start(plan_.home, x_, out_, {}, subject)->finish();
-    copies->finish();
-    if (plan_.has_handover) inside.start(plan_.handover, landed_, landed_, {}, subject)->finish();
-    crossing->finish();
-    land();
+  const size_t small = batches[0].size();
+  for (const RouteCall& call : calls) {
+    if (call.is_small) continue;
+    const size_t others = batches.back().size() - (batches.size() == 1 ? small : 0);
+    if (others == kMostTogether) batches.emplace_back();
+    batches.back().push_back(call);
   }
-
- private:
-  at::Tensor packed() const {
-    at::Tensor staged = warm_empty({plan_.staged_elements}, x_.options());
-    for (const BoxRun& run : plan_.staged) run_of(staged, run.offset, run.box).copy_(view_of(x_, run.box));
-    return staged;
-  }
-
-  void land() const {
-    if (!plan_.host_sums.empty()) return combine();
-    if (plan_.lands_aside) {
-      for (const BoxRun& run : plan_.landed)
-        view_of(out_, run.box).copy_(run_of(landed_, run.offset, run.box));
-    }
-    if (route_.divisor != 1) divide();
-  }
-
-  void combine() const {
-    for (const HostSum& sum : plan_.host_sums) {
-      std::vector<at::Tensor> addends;
-      for (const HostOperand& operand : sum.operands) addends.push_back(addend(operand, sum.box));
-      combine_into(view_of(out_, sum.box), addends, route_.op, route_.divisor);
-    }
-  }
-
-  // The part `box` of the output, of what one host brings.
-  at::Tensor addend(const HostOperand& operand, const Box& box) const {
-    const at::Tensor& memory = operand.memory == HostOperand::Memory::landed      ? landed_
-                               : operand.memory == HostOperand::Memory::home_sums ? sums_
-                                                                                  : crossed_;
-    Box inner = box;
-    for (size_t d = 0; d < inner.offset.size(); ++d) inner.offset[d] -= operand.run.box.offset[d];
-    return view_of(run_of(memory, operand.run.offset, operand.run.box), inner).to(sums_.scalar_type());
-  }
-
-  void divide() const {
-    for (const Landing& landing : landings(route_)) {
-      const at::Tensor part = view_of(out_, landing.box);
-      combine_into(part, {part.to(sums_.scalar_type())}, route_.op, route_.divisor);
-    }
-  }
-
-  const TwoLevels& plan_;
-  const Route& route_;
-  at::Tensor x_;
-  at::Tensor out_;
-  at::Tensor staged_;
-  at::Tensor landed_;
-  at::Tensor sums_;
-  at::Tensor crossed_;
-};
+  return batches;
+}
 
 class TwoLevelTransport : public Transport {
  public:
@@ -182,12 +107,19 @@ class TwoLevelTransport : public Transport {
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
     if (!is_all_known(known, size())) {
-      in_turn([&] { run(route, x, out, subject); });
+      in_turn([&] { run({{.route = &route, .x = x, .out = out}}, subject); });
     } else if (reduces(landings(route), route)) {
       combine_known(route, known, out, plans_.hosts());
     } else {
       return start_by_mail(nullptr, route, x, out, known);
     }
+    return std::make_unique<FinishedTransfer>();
+  }
+
+  std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
+    in_turn([&] {
+      for (const std::vector<RouteCall>& batch : batches_of(calls)) run(batch, subject);
+    });
     return std::make_unique<FinishedTransfer>();
   }
 
@@ -218,15 +150,21 @@ class TwoLevelTransport : public Transport {
     leave_host_();
   }
 
-  void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const Subject& subject) {
-    TORCH_CHECK_VALUE(route.pattern == Pattern::all_to_all || knows_all_offsets(route),
-                      "a route between hosts knows all offsets, unless it is an all-to-all (rank ", rank_,
-                      ")");
-    const ToldRoute told{.route = route,
-                         .has_contiguous_input = x.is_contiguous(),
-                         .has_contiguous_output = out.is_contiguous()};
-    const auto plan = plans_.plan(told, static_cast<int64_t>(out.element_size()), *inside_, subject);
-    TwoLevelRun(*plan, route, x, out).run(*inside_, *between_, subject);
+  void run(const std::vector<RouteCall>& calls, const Subject& subject) {
+    std::vector<ToldPart> parts;
+    for (const RouteCall& call : calls) {
+      TORCH_CHECK_VALUE(call.route->pattern == Pattern::all_to_all || knows_all_offsets(*call.route),
+                        "a route between hosts knows all offsets, unless it is an all-to-all (rank ", rank_,
+                        ")");
+      parts.push_back({.told = {.route = *call.route,
+                                .has_contiguous_input = call.x.is_contiguous(),
+                                .has_contiguous_output = call.out.is_contiguous()},
+                       .element_bytes = static_cast<int64_t>(call.out.element_size())});
+    }
+    const auto plans = plans_.plans(parts, *inside_, subject);
+    std::vector<TwoLevelRun> runs;
+    for (size_t i = 0; i < calls.size(); ++i) runs.emplace_back((*plans)[i], calls[i]);
+    run_together(runs, {.whole = *this, .inside = *inside_, .between = *between_}, subject);
   }
 
   int64_t rank_;

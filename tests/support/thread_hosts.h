@@ -1,0 +1,93 @@
+// Ranks as threads on pretended hosts: they have messages between all of them, and the ranks of a host have a
+// group of their own.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "shardway/group.h"
+#include "transport/c10d/threads.h"
+#include "transport/hosts/two_level_transport.h"
+
+namespace shardway::testing {
+
+using Labels = std::vector<int64_t>;  // ranks with equal labels share a host
+
+// What all ranks have sent between hosts.
+struct Postage {
+  std::atomic<int64_t> messages = 0;
+  std::atomic<int64_t> bytes = 0;
+};
+
+class CountedMail : public Mail {
+ public:
+  CountedMail(std::shared_ptr<Mail> mail, Postage& postage) : mail_(std::move(mail)), postage_(postage) {}
+
+  int64_t rank() const override { return mail_->rank(); }
+  int64_t size() const override { return mail_->size(); }
+  std::unique_ptr<Letter> send(const at::Tensor& bytes, int64_t to) override {
+    ++postage_.messages;
+    postage_.bytes += bytes.numel();
+    return mail_->send(bytes, to);
+  }
+  std::unique_ptr<Letter> receive(const at::Tensor& bytes, int64_t from) override {
+    return mail_->receive(bytes, from);
+  }
+  bool takes_shorter() const override { return mail_->takes_shorter(); }
+  std::unique_ptr<Letter> receive_up_to(const at::Tensor& bytes, int64_t from) override {
+    return mail_->receive_up_to(bytes, from);
+  }
+
+ private:
+  std::shared_ptr<Mail> mail_;
+  Postage& postage_;
+};
+
+class CountedOffice : public MailOffice {
+ public:
+  CountedOffice(std::shared_ptr<MailOffice> office, Postage& postage)
+      : office_(std::move(office)), postage_(postage) {}
+
+  int64_t rank() const override { return office_->rank(); }
+  int64_t size() const override { return office_->size(); }
+  Opened open(const Subject& subject, Lengths lengths) override {
+    Opened opened = office_->open(subject, lengths);
+    opened.mail = std::make_shared<CountedMail>(std::move(opened.mail), postage_);
+    return opened;
+  }
+  std::string give_up(int64_t rank, const std::string& why) override { return office_->give_up(rank, why); }
+
+ private:
+  std::shared_ptr<MailOffice> office_;
+  Postage& postage_;
+};
+
+inline void run_on_hosts(const Labels& labels, Postage& postage,
+                         const std::function<void(const Group&)>& body) {
+  const HostMap hosts(labels);
+  const ThreadWorld between(hosts.ranks());
+  std::vector<ThreadWorld> inside;
+  for (int64_t host = 0; host < hosts.hosts(); ++host)
+    inside.emplace_back(static_cast<int64_t>(hosts.ranks_of(host).size()));
+  const auto run = [&](int64_t rank) {
+    const ThreadWorld& own = inside[static_cast<size_t>(hosts.host_of(rank))];
+    body(Group(make_two_level_transport(
+        {.hosts = hosts,
+         .inside = own.transport(hosts.place_of(rank)),
+         .between = std::make_shared<CountedOffice>(between.mail_office(rank), postage),
+         .queue = std::make_shared<CallQueue>()})));
+  };
+  run_on_threads(hosts.ranks(), run, [&] {
+    between.close();
+    for (const ThreadWorld& world : inside) world.close();
+  });
+}
+
+inline void run_on_hosts(const Labels& labels, const std::function<void(const Group&)>& body) {
+  Postage postage;
+  run_on_hosts(labels, postage, body);
+}
+
+}  // namespace shardway::testing
