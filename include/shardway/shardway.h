@@ -11,6 +11,7 @@
 #include "shardway/layout.h"
 #include "shardway/memory.h"
 #include "shardway/mesh_collectives.h"
+#include "shardway/mesh_plan.h"
 #include "shardway/mesh_tensor.h"
 #include "shardway/nn.h"
 #include "shardway/page.h"

@@ -7,6 +7,8 @@
 #include <stdexcept>
 
 #include "bindings.h"
+#include "bound_tensor.h"
+#include "shardway/mesh_plan.h"
 #include "shardway/page.h"
 #include "values.h"
 
@@ -28,6 +30,12 @@ PlanOptions read_options(const py::handle& topology, const py::handle& max_bytes
 std::shared_ptr<Plan> plan_of(const py::object& from, const py::object& to, const py::object& topology,
                               const py::object& max_bytes, const py::object& rules) {
   const PlanOptions options = read_options(topology, max_bytes, rules);
+  if (py::isinstance<BoundTensor>(from)) {
+    const MeshTensor tensor = from.cast<const BoundTensor&>().tensor;
+    const Layout target = read_target(tensor.layout(), to, py::none(), nullptr, std::nullopt);
+    const py::gil_scoped_release release;
+    return std::const_pointer_cast<Plan>(plan(tensor, target, options));
+  }
   const Layout a = read_layout("plan: a", from);
   const Layout b = read_layout("plan: b", to);
   const py::gil_scoped_release release;

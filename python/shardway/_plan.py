@@ -1,4 +1,4 @@
-"""The planner: the cheapest way from one layout to another, what it costs and why. Local: nothing is communicated."""
+"""The planner: the cheapest way from one layout to another, what it costs and why."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import shutil
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardway import _C
-from shardway._C import Layout, Plan, Topology
+from shardway._C import Layout, MeshTensor, Plan, Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+    from shardway._C import PlacementLike
 
 LayoutLike: TypeAlias = "Layout | DTensorSpec"
 
 
 def plan(
-    a: LayoutLike,
-    b: LayoutLike,
+    a: LayoutLike | MeshTensor,
+    b: LayoutLike | Sequence[PlacementLike],
     topology: Topology | None = None,
     max_bytes: int | None = None,
     *,
@@ -26,7 +30,10 @@ def plan(
 
     No step needs more than `max_bytes` on any rank: its input, the plan's input, its output and what it stages.
     `topology` None is the file in SHARDWAY_TOPOLOGY, else assumed figures with LOCAL_WORLD_SIZE ranks a host, else
-    one host. `rules` "torch_2_13" searches the steps of DTensor's planner at its prices.
+    one host. `rules` "torch_2_13" searches the steps of DTensor's planner at its prices. Nothing is communicated.
+
+    For a MeshTensor `a` it is the plan that `redistribute` would run, and `b` may be placements. With `topology` None
+    it knows the hosts of the tensor's group; before the group's first call it is therefore collective.
     """
     return _C.plan(a, b, topology, max_bytes, rules)
 

@@ -67,6 +67,17 @@ def check_redistribute(rank: int, size: int, seed: int) -> None:
         assert wanted is None or same_bits(result.local, wanted), pair
 
 
+def check_plan(rank: int, size: int, host_of: list[int]) -> None:
+    """Each host's rows cross once to each other host."""
+    rows = sw.Layout((size, 1000), torch.float32, sw.Mesh((size,)), [sw.Shard(0)])
+    plan = sw.plan(sw.MeshTensor(torch.ones(1, 1000), rows), [sw.Replicate()])
+    hosts = len(set(host_of))
+    assert plan.in_two_levels
+    assert plan.crossing_bytes == size * 4000 * (hosts - 1)
+    assert "in two levels: through memory inside a host" in plan.explain()
+    assert not sw.plan(rows, rows.with_([sw.Replicate()]), sw.Topology()).in_two_levels
+
+
 def check_shared_memory(rank: int, size: int, host_of: list[int]) -> None:
     """It is refused between the hosts, by every rank and with the reason, and works inside each."""
     world = dist.new_group(list(range(size)))
@@ -88,6 +99,7 @@ def everything(rank: int, size: int, seed: int, host_of: list[int]) -> None:
     spread_over(host_of)
     for check in (check_ops, check_lists, check_gradient, check_redistribute):
         check(rank, size, seed)
+    check_plan(rank, size, host_of)
     check_shared_memory(rank, size, host_of)
     check_ops(rank, size, seed)
 

@@ -1,8 +1,9 @@
-// Calls on pretended hosts: how many messages cross.
+// Calls on pretended hosts: which plan a redistribution takes, and how many messages cross.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "dense_reference.h"
+#include "shardway/mesh_plan.h"
 #include "shardway/shardway.h"
 #include "thread_hosts.h"
 
@@ -10,9 +11,58 @@ namespace shardway::testing {
 namespace {
 
 const Labels kInterleaved = {0, 1, 0, 1};
+const Labels kInARow = {0, 0, 1, 1};
 
 at::Tensor part_of(const at::Tensor& whole, const Layout& layout, int64_t rank) {
   return box_of(whole, layout.box_at(*layout.mesh().position_of(rank))).contiguous();
+}
+
+TEST(TwoLevelPlans, KnowTheHostsOfTheTensorsGroup) {
+  const Layout rows({64, 64}, DType::f32, Mesh({4}), {shard(0)});
+  const Layout whole = rows.with({replicate()});
+  const at::Tensor x = random_numbers({64, 64}, at::kFloat, 1);
+  run_on_hosts(kInterleaved, [&](const Group& group) {
+    const MeshTensor tensor(part_of(x, rows, group.rank()), rows, group);
+    const auto found = plan(tensor, whole);
+    EXPECT_TRUE(found->in_two_levels);
+    EXPECT_EQ(found->crossing_bytes, 64 * 64 * 4);  // the half of each host, once to the other
+    EXPECT_NE(explain(*found).find("in two levels: through memory inside a host; 16.0 KiB in all cross"),
+              std::string::npos)
+        << explain(*found);
+    const auto as_given =
+        plan(rows, whole, {.topology = Topology{.host_of_rank = kInterleaved, .two_levels = true}});
+    EXPECT_EQ(found->cost_us, as_given->cost_us);
+    EXPECT_FALSE(plan(tensor, whole, {.topology = Topology{}})->in_two_levels);
+    EXPECT_FALSE(plan(rows, whole)->in_two_levels);
+  });
+}
+
+TEST(TwoLevelPlans, OfAMeshTensorThatHasNoneAreRefused) {
+  const Layout rows({8, 4}, DType::f32, Mesh({4}), {shard(0)});
+  run_on_hosts(kInARow, [&](const Group& group) {
+    const MeshTensor tensor(at::ones({2, 4}), rows, group);
+    EXPECT_THROW(plan(tensor, rows.with({partial()})), c10::ValueError);
+  });
+}
+
+// The bytes that cross in one redistribution of 2 x 2 ranks from S0,R to R,R, agreement included.
+int64_t bytes_crossing(const std::optional<Topology>& topology) {
+  const Layout rows({512, 512}, DType::f32, Mesh({2, 2}), {shard(0), replicate()});
+  const at::Tensor x = random_numbers({512, 512}, at::kFloat, 2);
+  Postage postage;
+  run_on_hosts(kInARow, postage, [&](const Group& group) {
+    const MeshTensor tensor(part_of(x, rows, group.rank()), rows, group);
+    const MeshTensor all = redistribute(tensor, {replicate(), replicate()}, {.topology = topology});
+    EXPECT_TRUE(same_bits(all.local(), x));
+  });
+  return postage.bytes;
+}
+
+// Ranks of a host that each ask their own replica on the other host get the same rows twice.
+TEST(TwoLevelPlans, AreTakenByARedistributionOfItself) {
+  const int64_t least = 512 * 512 * 4;
+  EXPECT_LT(bytes_crossing(std::nullopt), least * 11 / 10);
+  EXPECT_GT(bytes_crossing(Topology{}), 2 * least);
 }
 
 // The messages of one list, agreement included.

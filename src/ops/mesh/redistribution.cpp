@@ -6,16 +6,20 @@
 
 #include "ops/call/arguments.h"
 #include "ops/call/dtypes.h"
+#include "ops/mesh/group_topology.h"
 
 namespace shardway {
 namespace {
 
-std::shared_ptr<const Plan> chosen_plan(const Layout& from, const Layout& to,
+std::shared_ptr<const Plan> chosen_plan(const MeshTensor& tensor, const Layout& to,
                                         const RedistributeOptions& options) {
-  if (!options.plan) return plan(from, to, {.topology = options.topology, .max_bytes = options.max_bytes});
+  if (!options.plan) {
+    return plan(tensor.layout(), to,
+                {.topology = topology_for(tensor, options.topology), .max_bytes = options.max_bytes});
+  }
   if (options.topology || options.max_bytes)
     throw BadArgument("topology and max_bytes are for making a plan, but one was given");
-  check_leads(*options.plan, from, to);
+  check_leads(*options.plan, tensor.layout(), to);
   return options.plan;
 }
 
@@ -64,7 +68,7 @@ bool knows_all(const MeshTensor& tensor) {
 void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
                   Request& request) {
   const Layout& from = tensor.layout();
-  request.prepared = prepare(chosen_plan(from, to, options), *tensor.place());
+  request.prepared = prepare(chosen_plan(tensor, to, options), *tensor.place());
   request.gradient = gradient_layout(to, options.grad_placements);
   request.keeps_layout = from == to && !options.grad_placements && request.prepared->stages.empty();
   const at::Tensor& local = tensor.local();
@@ -102,7 +106,7 @@ std::shared_ptr<const Adjoint> adjoint_of(const MeshTensor& tensor, const Reques
                                           const RedistributeOptions& options, uint64_t number) {
   return adjoint_of(*request.prepared, {.gradient = *request.gradient,
                                         .place = tensor.place(),
-                                        .topology = options.topology,
+                                        .topology = topology_for(tensor, options.topology),
                                         .max_bytes = options.max_bytes,
                                         .number = number});
 }

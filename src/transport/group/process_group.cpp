@@ -21,6 +21,7 @@
 #include "transport/common/exchange.h"
 #include "transport/common/giving_up.h"
 #include "transport/common/home_process.h"
+#include "transport/common/knows_hosts.h"
 #include "transport/common/param_comms.h"
 #include "transport/common/repeated_moves.h"
 #include "transport/group/engine_calls.h"
@@ -121,7 +122,10 @@ bool are_on_cpu(const std::vector<RouteCall>& calls) {
   return std::all_of(calls.begin(), calls.end(), [](const RouteCall& call) { return call.x.is_cpu(); });
 }
 
-class ProcessGroupTransport : public Transport, public SharesMemory, public RepeatsMoves {
+class ProcessGroupTransport : public Transport,
+                              public SharesMemory,
+                              public RepeatsMoves,
+                              public KnowsHosts {
  public:
   explicit ProcessGroupTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
       : group_(std::move(group)),
@@ -152,6 +156,12 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
     if (device.is_cpu() && found_better() != nullptr) return std::nullopt;
     auto why = c10d().refuses(device);
     return why && device.is_cpu() && better() != nullptr ? std::nullopt : why;
+  }
+
+  const HostMap* hosts_for(const at::Tensor& x) override {
+    if (x.defined() ? !x.is_cpu() : moves_on_devices()) return nullptr;
+    Transport* found = better();
+    return found != nullptr ? shardway::hosts_for(*found, x) : nullptr;
   }
 
   int64_t slot_bytes() override { return of_cpu().slot_bytes(); }
@@ -268,6 +278,11 @@ class ProcessGroupTransport : public Transport, public SharesMemory, public Repe
   bool is_for_engine(const at::Tensor& x) {
     if (!x.defined()) return c10d().refuses(c10::Device(c10::kCPU)).has_value();
     return !x.is_cpu() && !c10d().refuses(x.device());
+  }
+
+  bool moves_on_devices() {
+    const auto bound = group_->getBoundDeviceId();
+    return !c10d().refuses(bound && !bound->is_cpu() ? *bound : c10::Device(c10::kCUDA, 0));
   }
 
   Transport& of_cpu() {

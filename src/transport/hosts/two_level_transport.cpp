@@ -8,6 +8,7 @@
 #include "transport/c10d/mail_transfer.h"
 #include "transport/common/boxes.h"
 #include "transport/common/finished_transfer.h"
+#include "transport/common/knows_hosts.h"
 #include "transport/common/reduce.h"
 #include "transport/hosts/host_blocks.h"
 #include "transport/hosts/kept_plans.h"
@@ -69,7 +70,7 @@ std::vector<std::vector<RouteCall>> batches_of(const std::vector<RouteCall>& cal
   return batches;
 }
 
-class TwoLevelTransport : public Transport {
+class TwoLevelTransport : public Transport, public KnowsHosts {
  public:
   explicit TwoLevelTransport(TwoLevelOptions options)
       : rank_(options.between->rank()),
@@ -87,6 +88,10 @@ class TwoLevelTransport : public Transport {
   std::optional<std::string> refuses(c10::Device device) override {
     if (device.is_cpu()) return std::nullopt;
     return "the tensor is on " + device.str() + ", but the group moves CPU tensors only";
+  }
+
+  const HostMap* hosts_for(const at::Tensor& x) override {
+    return !x.defined() || x.is_cpu() ? &plans_.hosts() : nullptr;
   }
 
   int64_t slot_bytes() override { return kSlotBytes; }
