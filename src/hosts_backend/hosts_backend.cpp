@@ -19,7 +19,8 @@ HostsBackend::HostsBackend(c10::intrusive_ptr<Options> options, c10::intrusive_p
     : c10d::Backend(gloo->getRank(), gloo->getSize()),
       options_(std::move(options)),
       gloo_(std::move(gloo)),
-      hosts_(make_hosts_transport(groups, make_mail_office(gloo_, room_), queue_, options_->timeout)),
+      hosts_(make_hosts_transport(groups, make_mail_office(gloo_, room_, hosts_in_words(groups)), queue_,
+                                  options_->timeout)),
       identity_(std::make_shared<Identity>(options_->group_name, options_->global_ranks_in_group)) {
   init();
 }

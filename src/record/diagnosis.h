@@ -37,6 +37,7 @@ struct Standing {
 struct GroupView {
   uint64_t id = 0;
   std::vector<Standing> ranks = {};  // by rank
+  std::string place = {};            // of a part of a group, whose ranks have their numbers in the whole
 };
 
 struct JobView {
@@ -82,7 +83,7 @@ std::string group_text(uint64_t id);
 // "running", "done", "failed".
 [[gnu::visibility("default")]] const char* name_of(CallState state);
 
-// "group 3fa2c1 of 4 ranks".
+// "group 3fa2c1 of 4 ranks", "group 3fa2c1 of 2 ranks on host 1 (node-b) of a group of 4 ranks".
 std::string heading_of(const GroupView& group);
 
 // "in all_gather_v for 2.1 s (call 17, 64 B)", "in no call for 12 s, last barrier (call 16)", …

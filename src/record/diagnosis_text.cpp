@@ -60,7 +60,8 @@ const char* name_of(CallState state) {
 
 std::string heading_of(const GroupView& group) {
   const size_t count = group.ranks.size();
-  return "group " + group_text(group.id) + " of " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
+  return "group " + group_text(group.id) + " of " + std::to_string(count) +
+         (count == 1 ? " rank" : " ranks") + (group.place.empty() ? "" : " on " + group.place);
 }
 
 std::string doing_text(const Standing& standing, int64_t now) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 
@@ -56,13 +57,38 @@ def _check_told(told: tuple[str, float], names: tuple[int, ...], within_s: float
     assert took < within_s + LATER_S, f"told after {took:.1f} s: {text}"
 
 
-def test_a_killed_rank_is_told_on_both_hosts(two_hosts: tuple[Host, ...]) -> None:
+def test_a_killed_rank_is_told_on_both_hosts(two_hosts: tuple[Host, ...], capfd: pytest.CaptureFixture[str]) -> None:
     found = run_ranks(
-        4, _call_until_told, (1,), enter=torchrun_on(two_hosts, HOST_OF, timeout_s=TIMEOUT_S), dying=[1], timeout_s=60
+        4, _call_until_told, (3,), enter=torchrun_on(two_hosts, HOST_OF, timeout_s=TIMEOUT_S), dying=[3], timeout_s=60
     )
-    _check_told(found[0], (1,), 0.5)  # its neighbour in memory
-    for told in found[2:]:
-        _check_told(told, (0, 1), TIMEOUT_S)
+    _check_told(found[2], (3,), 0.5)  # its neighbour in memory
+    for told in found[:2]:
+        _check_told(told, (2, 3), TIMEOUT_S)
+    host = f"host 1 ({socket.gethostname()})"
+    for text, _ in found[:3]:
+        assert f"; it is on {host} (rank " in text, text
+    printed = capfd.readouterr().err
+    assert re.search(r"^shardway: rank 3 could not be reached: .* \(seen by rank 2\)$", printed, re.MULTILINE), printed
+    assert re.search(
+        rf"^shardway: group \w+ of 2 ranks on {re.escape(host)} of a group of 4 ranks$", printed, re.MULTILINE
+    )
+    assert re.search(r"^shardway:   rank 2, pid \d+: ", printed, re.MULTILINE), printed
+    assert re.search(r"^shardway:   rank 3: its process has ended", printed, re.MULTILINE), printed
+
+
+def _call_apart(rank: int, size: int) -> str:
+    x = torch.ones(ROWS)
+    dist.all_reduce(x)
+    with pytest.raises((ValueError, dist.DistBackendError)) as told:
+        dist.broadcast(x, 0) if rank == 3 else dist.all_reduce(x)
+    return _with_answer(str(told.value), 0)[0]
+
+
+def test_ranks_of_a_host_that_disagree_are_named_by_their_numbers_in_the_group(two_hosts: tuple[Host, ...]) -> None:
+    enter = torchrun_on(two_hosts, HOST_OF, backend="shardway", timeout_s=TIMEOUT_S)
+    found = run_ranks(4, _call_apart, enter=enter, timeout_s=60)
+    for text in found[2:]:
+        assert re.search(r"different collectives: all_reduce .* on rank 2, broadcast .* on rank 3", text), text
 
 
 def test_a_host_that_loses_all_its_ranks_is_told_on_the_other(two_hosts: tuple[Host, ...]) -> None:

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "record/part_names.h"
 #include "record/recorder.h"
 #include "shm/board/retired.h"
 #include "shm/calls/all_reduce.h"
@@ -65,6 +66,7 @@ SharedGroup::SharedGroup(std::shared_ptr<Arena> arena, std::shared_ptr<GroupMemo
 
 SharedGroup::~SharedGroup() {
   if (generation_ != fork_generation()) return;  // the parent's group goes on
+  record::forget_part(id_);
   state_.waiting->end({.how = End::left, .rank = rank()});
   retire({.arena = std::move(state_.arena),
           .memory = std::move(state_.memory),
@@ -100,7 +102,7 @@ uint64_t SharedGroup::next_number(const Subject& subject, const Talk* talk) {
 // Once: every later call throws the same.
 void SharedGroup::report(const PeerLost& lost) {
   if (!std::exchange(has_reported_, true) && is_loss(*state_.waiting))
-    report_loss(*state_.waiting, id_, lost.what());
+    report_loss(*state_.waiting, id_, lost);
 }
 
 // Every call is in the record from here on, until it returns or throws.
@@ -145,9 +147,11 @@ void SharedGroup::tell_apart(const Subject& subject) {
                {.mark = kTelling, .name = "tell_apart"});
   size_t other = 1;
   while (other + 1 < marks.size() && marks[other] == marks[0]) ++other;
+  const auto part = record::part_names_of(id_);
   const auto words_of = [&](size_t rank) {
     const char* words = rows.data() + rank * static_cast<size_t>(kWordsBytes);
-    return std::string(words, strnlen(words, kWordsBytes)) + " on rank " + std::to_string(rank);
+    return std::string(words, strnlen(words, kWordsBytes)) + " on rank " +
+           std::to_string(part ? part->numbers[rank] : static_cast<int64_t>(rank));
   };
   throw Disagreement("ranks called different collectives: " + words_of(0) + ", " + words_of(other));
 }

@@ -1,6 +1,10 @@
 #include "shm/group/hosts.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <stdexcept>
 
 #include "shm/group/exchanged.h"
@@ -15,6 +19,7 @@ struct Result {
   uint8_t has_group = 0;
   uint8_t is_mistaken = 0;  // see Hello
   Reason why_not = {};
+  std::array<char, 64> host_name = {};  // with a zero behind it, cut if it is longer
 };
 
 // The first rank of each rank's host. A rank that does not know its host is alone.
@@ -44,6 +49,7 @@ HostGroups join_hosts(const Whole& whole) {
   HostGroups groups{.labels = labels_of(marks)};
   const int64_t own = groups.labels[static_cast<size_t>(whole.rank)];
   Result result;
+  (void)gethostname(result.host_name.data(), result.host_name.size() - 1);
   try {
     JoinedGroup joined = join_part(whole, ranks_with(groups.labels, own));
     groups.own = std::move(joined.group);
@@ -57,6 +63,8 @@ HostGroups join_hosts(const Whole& whole) {
   for (size_t rank = 0; rank < results.size(); ++rank) {
     const std::string why_not = text_of(results[rank].why_not);
     if (results[rank].is_mistaken != 0) throw std::invalid_argument(why_not);
+    const auto& name = results[rank].host_name;
+    groups.names.emplace_back(name.data(), strnlen(name.data(), name.size()));
     if (results[rank].has_group != 0) continue;
     groups.labels[rank] = static_cast<int64_t>(rank);
     if (groups.why_apart.empty()) groups.why_apart = why_not;

@@ -13,6 +13,8 @@ namespace shardway::shm {
 struct HostGroups {
   // Ranks with equal labels share memory.
   std::vector<int64_t> labels = {};
+  // The name of each rank's host, as the host has it.
+  std::vector<std::string> names = {};
   // Of the ranks of this host, in their order. Null if they share no memory.
   std::shared_ptr<SharedGroup> own = nullptr;
   // Why ranks that are said to share a host share no memory, so that each counts as a host of its own. Empty

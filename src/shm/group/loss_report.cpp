@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "record/loss.h"
+#include "record/part_names.h"
 #include "shm/memory/process.h"
 
 namespace shardway::shm {
@@ -52,9 +53,17 @@ bool is_loss(const Waiting& waiting) {
   return how == End::died || how == End::timed_out;
 }
 
-void report_loss(const Waiting& waiting, uint64_t group, const std::string& why) {
+void report_loss(const Waiting& waiting, uint64_t group, const PeerLost& lost) {
   try {
-    record::report_loss(why, waiting.rank(), view_of(waiting, group));
+    record::GroupView view = view_of(waiting, group);
+    const auto part = record::part_names_of(group);
+    if (!part) return record::report_loss(lost.what(), waiting.rank(), view);
+    const auto number_of = [&](int64_t rank) { return part->numbers[static_cast<size_t>(rank)]; };
+    for (record::Standing& standing : view.ranks) standing.rank = number_of(standing.rank);
+    view.place = part->place;
+    const bool is_of_peer = !lost.why().empty();
+    const PeerLost in_whole = is_of_peer ? PeerLost(number_of(lost.peer()), lost.why()) : lost;
+    record::report_loss(in_whole.what(), number_of(waiting.rank()), view);
   } catch (const std::exception&) {  // the loss itself is what the caller has to hear
   }
 }

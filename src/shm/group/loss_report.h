@@ -2,16 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "shm/board/waiting.h"
+#include "shm/memory/errors.h"
 
 namespace shardway::shm {
 
 // Whether the group ended because a process died or a timeout passed. Only then there is something to report.
 bool is_loss(const Waiting& waiting);
 
-// Reports `why`, and what every rank of the group is doing, as this rank sees it (record/loss.h).
-void report_loss(const Waiting& waiting, uint64_t group, const std::string& why);
+// Reports the loss, and what every rank of the group is doing, as this rank sees it (record/loss.h). Ranks of
+// a part of a group have their numbers in the whole (record/part_names.h).
+void report_loss(const Waiting& waiting, uint64_t group, const PeerLost& lost);
 
 }  // namespace shardway::shm

@@ -28,8 +28,10 @@ int tag_of(const CallKey& key, int64_t bytes) {
   return static_cast<int>(kRange | ((mark ^ mark >> 28) & kFree));
 }
 
-std::string in_words(const Loss& loss, int64_t rank) {
-  return c10::str("rank ", loss.rank, " could not be reached: ", loss.why, " (rank ", rank, ")");
+std::string in_words(const Loss& loss, int64_t rank, const MailRoom& room) {
+  const std::string host =
+      room.hosts ? c10::str("; it is on ", (*room.hosts)[static_cast<size_t>(loss.rank)]) : "";
+  return c10::str("rank ", loss.rank, " could not be reached: ", loss.why, host, " (rank ", rank, ")");
 }
 
 class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail> {
@@ -97,9 +99,9 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
   }
 
   [[noreturn]] void fail(const Loss& loss) {
-    const Loss first = room_.lifelines->give_up(loss, in_words(loss, rank()));
+    const Loss first = room_.lifelines->give_up(loss, in_words(loss, rank(), room_));
     if (first.rank == rank()) room_.ledger->check();
-    C10_THROW_ERROR(DistBackendError, in_words(first, rank()));
+    C10_THROW_ERROR(DistBackendError, in_words(first, rank(), room_));
   }
 
   void check_interrupt() {
@@ -141,7 +143,8 @@ class BackendMailOffice : public MailOffice {
 
   std::string give_up(int64_t rank, const std::string& why) override {
     const Loss found = room_.lifelines->loss(rank).value_or(Loss{rank, why});
-    return in_words(room_.lifelines->give_up(found, in_words(found, this->rank())), this->rank());
+    const Loss first = room_.lifelines->give_up(found, in_words(found, this->rank(), room_));
+    return in_words(first, this->rank(), room_);
   }
 
  private:
@@ -168,7 +171,9 @@ MailOffice::Opened open_mail(c10::intrusive_ptr<c10d::Backend> backend, const Ma
           .number = key.number};
 }
 
-std::shared_ptr<MailOffice> make_mail_office(c10::intrusive_ptr<c10d::Backend> backend, MailRoom room) {
+std::shared_ptr<MailOffice> make_mail_office(c10::intrusive_ptr<c10d::Backend> backend, MailRoom room,
+                                             std::vector<std::string> hosts) {
+  if (!hosts.empty()) room.hosts = std::make_shared<const std::vector<std::string>>(std::move(hosts));
   return std::make_shared<BackendMailOffice>(std::move(backend), std::move(room));
 }
 

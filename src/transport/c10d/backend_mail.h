@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
 
 #include "transport/c10d/lifelines.h"
 #include "transport/c10d/mail.h"
@@ -14,6 +16,7 @@ namespace shardway {
 struct MailRoom {
   std::shared_ptr<Ledger> ledger;
   std::shared_ptr<Lifelines> lifelines;
+  std::shared_ptr<const std::vector<std::string>> hosts = nullptr;  // in words, by rank, if they are known
 };
 
 MailRoom make_mail_room();
@@ -27,6 +30,8 @@ bool takes_shorter(const c10d::Backend& backend);
 MailOffice::Opened open_mail(c10::intrusive_ptr<c10d::Backend> backend, const MailRoom& room,
                              const Subject& subject, Lengths lengths);
 
-std::shared_ptr<MailOffice> make_mail_office(c10::intrusive_ptr<c10d::Backend> backend, MailRoom room);
+// `hosts` are in words, by rank, if the errors are to name them.
+std::shared_ptr<MailOffice> make_mail_office(c10::intrusive_ptr<c10d::Backend> backend, MailRoom room,
+                                             std::vector<std::string> hosts = {});
 
 }  // namespace shardway

@@ -2,11 +2,21 @@
 
 #include <c10/util/Exception.h>
 
+#include "record/part_names.h"
 #include "transport/group/lone_transport.h"
 #include "transport/hosts/two_level_transport.h"
 #include "transport/shm/shm.h"
 
 namespace shardway {
+
+std::vector<std::string> hosts_in_words(const shm::HostGroups& groups) {
+  const HostMap hosts(groups.labels);
+  std::vector<std::string> words;
+  for (int64_t rank = 0; rank < hosts.ranks(); ++rank)
+    words.push_back(
+        c10::str("host ", hosts.host_of(rank), " (", groups.names[static_cast<size_t>(rank)], ")"));
+  return words;
+}
 
 HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::shared_ptr<MailOffice>& between,
                                     std::shared_ptr<CallQueue> queue, std::chrono::milliseconds timeout) {
@@ -22,8 +32,12 @@ HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::sh
     end_host = [group = groups.own] { group->abort(); };
     made.leave = [group = groups.own] { group->leave(); };
     const auto lost = [between](int64_t rank, const std::string& why) { return between->give_up(rank, why); };
-    inside = make_shm_transport(
-        groups.own, {.numbers = hosts.ranks_of(hosts.host_of(between->rank())), .error_of_loss = lost});
+    const std::vector<int64_t>& mates = hosts.ranks_of(hosts.host_of(between->rank()));
+    record::know_part(groups.own->id(),
+                      {.numbers = mates,
+                       .place = hosts_in_words(groups)[static_cast<size_t>(between->rank())] +
+                                " of a group of " + std::to_string(hosts.ranks()) + " ranks"});
+    inside = make_shm_transport(groups.own, {.numbers = mates, .error_of_loss = lost});
   }
   made.give_up = [between, end_host](const std::string& why) {
     between->give_up(between->rank(), why);

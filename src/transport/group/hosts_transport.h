@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "shm/group/hosts.h"
 #include "transport/c10d/mail.h"
@@ -20,6 +21,9 @@ struct HostsTransport {
   // Leaves the group of this host: whoever waits for this rank there raises.
   std::function<void()> leave = {};
 };
+
+// The host of each rank in words: "host 1 (node-b)".
+std::vector<std::string> hosts_in_words(const shm::HostGroups& groups);
 
 // Warns once if ranks of one host share no memory.
 HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::shared_ptr<MailOffice>& between,

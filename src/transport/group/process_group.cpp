@@ -353,9 +353,9 @@ std::shared_ptr<Transport> ProcessGroupTransport::join_memory(WantedTransport wa
   const shm::HostGroups groups =
       shm::join_hosts({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout});
   if (HostMap(groups.labels).hosts() == size_) return nullptr;
-  return used(make_hosts_transport(groups,
-                                   make_mail_office(backend_of(*group_, c10::DeviceType::CPU), known_->room),
-                                   known_->queue, timeout));
+  const auto between =
+      make_mail_office(backend_of(*group_, c10::DeviceType::CPU), known_->room, hosts_in_words(groups));
+  return used(make_hosts_transport(groups, between, known_->queue, timeout));
 }
 
 }  // namespace
