@@ -16,4 +16,13 @@ HostMap::HostMap(const std::vector<int64_t>& labels) {
   }
 }
 
+std::vector<int64_t> HostMap::carried_by(int64_t host, int64_t place) const {
+  const auto mates = static_cast<int64_t>(ranks_of(host).size());
+  std::vector<int64_t> carried;
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    if (host_of(rank) != host && place_of(rank) % mates == place) carried.push_back(rank);
+  }
+  return carried;
+}
+
 }  // namespace shardway

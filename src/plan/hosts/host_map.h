@@ -20,6 +20,10 @@ class HostMap {
   // The place of a rank among those of its host.
   int64_t place_of(int64_t rank) const { return place_of_[static_cast<size_t>(rank)]; }
 
+  // The ranks of other hosts, ascending, that send the rank at this place of a host what goes once to each
+  // host.
+  std::vector<int64_t> carried_by(int64_t host, int64_t place) const;
+
   // Ascending.
   const std::vector<int64_t>& ranks_of(int64_t host) const { return ranks_of_[static_cast<size_t>(host)]; }
 

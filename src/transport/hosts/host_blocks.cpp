@@ -32,16 +32,6 @@ at::Tensor framed(const at::Tensor& block, int64_t frame_bytes) {
   return frame;
 }
 
-// The ranks of other hosts whose blocks come to the rank at this place of the host, in rank order.
-std::vector<int64_t> carried_by(const HostMap& hosts, int64_t host, int64_t place) {
-  const auto mates = static_cast<int64_t>(hosts.ranks_of(host).size());
-  std::vector<int64_t> carried;
-  for (int64_t rank = 0; rank < hosts.ranks(); ++rank) {
-    if (hosts.host_of(rank) != host && hosts.place_of(rank) % mates == place) carried.push_back(rank);
-  }
-  return carried;
-}
-
 // This rank's block on its way to one rank of each other host, and the blocks that come here in exchange.
 class Crossing {
  public:
@@ -50,7 +40,7 @@ class Crossing {
     sent_ = framed(mine, mail.takes_shorter() ? kLengthBytes + mine.numel() : frame_bytes);
     const int64_t host = hosts.host_of(mail.rank());
     const int64_t place = hosts.place_of(mail.rank());
-    for (const int64_t rank : carried_by(hosts, host, place)) {
+    for (const int64_t rank : hosts.carried_by(host, place)) {
       const at::Tensor frame = at::zeros({frame_bytes}, at::kByte);
       letters_.push_back(mail.receive_up_to(frame, rank));
       frames_.emplace_back(rank, frame);
@@ -124,13 +114,13 @@ Blocks all_gather_block_by_hosts(const at::Tensor& mine, int64_t row_bytes, cons
 
   size_t most = 0;
   for (size_t place = 0; place < mates.size(); ++place)
-    most = std::max(most, carried_by(hosts, host, static_cast<int64_t>(place)).size());
+    most = std::max(most, hosts.carried_by(host, static_cast<int64_t>(place)).size());
   const auto most_bytes = static_cast<int64_t>(most) * (kLengthBytes + row_bytes);
   const std::vector<at::Tensor> runs =
       gathered_up_to(most_bytes, crossing.finish(row_bytes), mates, inside, subject);
   for (size_t place = 0; place < mates.size(); ++place) {
     at::Tensor left = runs[place];
-    for (const int64_t rank : carried_by(hosts, host, static_cast<int64_t>(place))) {
+    for (const int64_t rank : hosts.carried_by(host, static_cast<int64_t>(place))) {
       TORCH_CHECK_WITH(DistBackendError, left.numel() >= kLengthBytes, "rank ", mates[place],
                        " handed on too few blocks");
       const int64_t length = length_in(left);
