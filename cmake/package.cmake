@@ -17,6 +17,7 @@ foreach(room plan shm page)
   list(APPEND archives shardway_${room}_archive)
 endforeach()
 target_link_libraries(shardway_page_archive PUBLIC shardway_plan_archive)
+target_link_libraries(shardway_shm_archive PUBLIC shardway_plan_archive)
 add_custom_target(shardway_archives DEPENDS ${archives})
 
 if(NOT SHARDWAY_INSTALL)

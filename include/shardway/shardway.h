@@ -13,6 +13,7 @@
 #include "shardway/mesh_collectives.h"
 #include "shardway/mesh_plan.h"
 #include "shardway/mesh_tensor.h"
+#include "shardway/message_engine.h"
 #include "shardway/nn.h"
 #include "shardway/page.h"
 #include "shardway/plan.h"

@@ -1,4 +1,4 @@
-// Collectives between processes of one host on plain memory, for programs without torch.
+// Collectives between processes on plain memory, for programs without torch.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "shardway/join.h"
+#include "shardway/message_engine.h"
 
 namespace [[gnu::visibility("default")]] shardway {
 
@@ -31,15 +32,21 @@ constexpr Number number_of() {
     return static_cast<Number>(kLog + (std::is_signed_v<T> ? static_cast<int>(Number::i8) : 0));
 }
 
-// Ranks that share a host, one process each. Calls are collective, made by one thread at a time, in the same
-// order on every rank, with the same sizes. A call throws std::runtime_error naming the peer that died, left
-// or did not come, and then so does every later call. It throws std::invalid_argument if sizes do not fit the
-// memory.
+// Ranks that share a host, one process each, or ranks of several hosts with an engine between them. Calls are
+// collective, made by one thread at a time, in the same order on every rank, with the same sizes. A call
+// throws std::runtime_error naming the peer that died, left or did not come, and then so does every later
+// call. It throws std::invalid_argument if sizes do not fit the memory.
 class HostGroup {
  public:
   // Collective. Throws std::runtime_error, on every rank, if the ranks do not share a host or one does not
   // come; std::invalid_argument if the options or the environment are invalid.
   static HostGroup join(const JoinOptions& options = {});
+
+  // The same for the ranks of an engine, as shardway/mpi_engine.h makes it. They may be on several hosts:
+  // what several ranks of a host want crosses once, and addends are combined host by host. `timeout` is how
+  // long a rank waits for another, now and in every call.
+  static HostGroup join_hosts(const EngineMaker& make,
+                              std::chrono::milliseconds timeout = std::chrono::minutes(30));
 
   // Returns a group of the ranks that gave the same color, ordered by key and, if keys are equal, by their
   // rank here. Collective. Throws std::invalid_argument, on every rank, if a color is negative.

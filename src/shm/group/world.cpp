@@ -7,26 +7,11 @@
 
 #include "shm/group/exchanged.h"
 #include "shm/join/handshake.h"
-#include "shm/join/meeting.h"
-#include "shm/memory/job.h"
 
 namespace shardway::shm {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
-
-std::vector<std::byte> only_mine(std::span<const std::byte> mine) { return {mine.begin(), mine.end()}; }
-
-JoinedGroup join_job(const Job& job, std::chrono::milliseconds timeout) {
-  if (job.size == 1) return SharedGroup::join({.exchange = only_mine, .timeout = timeout});
-  if (job.local_size && *job.local_size != job.size)
-    refuse("join: " + job.launcher + " started " + std::to_string(*job.local_size) + " of " +
-           std::to_string(job.size) + " ranks on this host, and ranks of several hosts share no memory: " +
-           "make a Group of a c10d process group instead (rank " + std::to_string(job.rank) + ")");
-  Meeting meeting(job, timeout);
-  const auto exchange = [&](std::span<const std::byte> mine) { return meeting.exchange(mine); };
-  return SharedGroup::join({.rank = job.rank, .size = job.size, .exchange = exchange, .timeout = timeout});
-}
 
 // What every rank of a split says first.
 struct Choice {
@@ -65,21 +50,6 @@ std::vector<std::byte> blocks_of(const std::vector<int64_t>& members, const std:
 }
 
 }  // namespace
-
-JoinedGroup join_world(const shardway::JoinOptions& options) {
-  const bool is_given = options.rank || options.size || options.exchange;
-  if (!is_given) return join_job(job_of_environment(), options.timeout);
-  if (!options.rank || !options.size || !options.exchange)
-    refuse("join: rank, size and exchange go together, and only some of them are given");
-  if (*options.size < 1) refuse("join: size=" + std::to_string(*options.size) + " is less than 1");
-  if (*options.rank < 0 || *options.rank >= *options.size)
-    refuse("join: rank=" + std::to_string(*options.rank) + " is not one of " + std::to_string(*options.size) +
-           " ranks");
-  return SharedGroup::join({.rank = *options.rank,
-                            .size = *options.size,
-                            .exchange = options.exchange,
-                            .timeout = options.timeout});
-}
 
 JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members) {
   const auto own = std::find(members.begin(), members.end(), whole.rank);

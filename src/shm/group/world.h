@@ -1,18 +1,13 @@
-// The groups of a program: all of its ranks, and parts of a group.
+// Parts of a group.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "shardway/join.h"
 #include "shm/group/group.h"
 
 namespace shardway::shm {
-
-// Joins all ranks of a program, or says why they have no group. Throws std::invalid_argument if the options
-// or the environment make no sense, and PeerLost for a rank that does not come.
-JoinedGroup join_world(const shardway::JoinOptions& options);
 
 // A group that is to be split, as one of its ranks sees it.
 struct Whole {

@@ -4,6 +4,7 @@
 
 #include "shardway/group.h"
 #include "shardway/shrink.h"
+#include "shm/group/join_world.h"
 #include "shm/group/world.h"
 #include "transport/common/exchange.h"
 #include "transport/group/joined.h"
@@ -30,7 +31,7 @@ auto translated(Body&& body) {
 }  // namespace
 
 Group join(const JoinOptions& options) {
-  shm::JoinedGroup joined = translated([&] { return shm::join_world(options); });
+  shm::World joined = translated([&] { return shm::join_world(options); });
   TORCH_CHECK_VALUE(joined.group, "join: the ranks share no memory: ", joined.why_not,
                     "; make a Group of a c10d process group instead");
   std::shared_ptr<Transport> world = make_shm_transport(std::move(joined.group));

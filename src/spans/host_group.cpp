@@ -1,4 +1,4 @@
-// Implements shardway/shm.h on SharedGroup.
+// Implements shardway/shm.h: on SharedGroup if all ranks share a host, else in two levels.
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -6,7 +6,9 @@
 
 #include "shardway/shm.h"
 #include "shm/calls/all_reduce.h"
+#include "shm/group/join_world.h"
 #include "shm/group/world.h"
+#include "spans/two_level_spans.h"
 
 namespace shardway {
 namespace {
@@ -103,18 +105,67 @@ constexpr About kReduceAll("all_reduce", shm::mark_of("all_reduce"));
 constexpr About kSendToAll("broadcast", shm::mark_of("broadcast"));
 constexpr About kExchange("all_to_all_v", shm::mark_of("all_to_all_v"));
 
+Split split_of(std::span<const int64_t> sizes) {
+  return {.shape = {0}, .dim = 0, .sizes = {sizes.begin(), sizes.end()}};
+}
+
+SpanMemory memory_of(const void* input, void* output, size_t element_bytes) {
+  return {.input = static_cast<const std::byte*>(input),
+          .output = static_cast<std::byte*>(output),
+          .element_bytes = static_cast<int64_t>(element_bytes)};
+}
+
+SpanMemory memory_of(const void* input, void* output, const shm::Combine& combine) {
+  SpanMemory memory = memory_of(input, output, static_cast<size_t>(shm::bytes_of(combine.element)));
+  memory.combine = combine;
+  return memory;
+}
+
+// What a rank has is in its place already, and need not move.
+Route without_own_moves(Route route) {
+  const auto is_own = [&](const Move& move) { return move.peer == route.rank; };
+  std::erase_if(route.pulls, is_own);
+  std::erase_if(route.pushes, is_own);
+  return route;
+}
+
+// Each rank combines a share, and then collects the others'.
+void reduce_all_in_two(TwoLevelSpans& hosts, const void* x, void* all, size_t count,
+                       const shm::Combine& combine, const shm::Subject& subject) {
+  const auto elements = static_cast<int64_t>(count);
+  const Split shares{.shape = {elements}, .dim = 0, .sizes = chunk_sizes(elements, hosts.size())};
+  const int64_t begin = total_of(std::span(shares.sizes).first(static_cast<size_t>(hosts.rank())));
+  std::byte* share = static_cast<std::byte*>(all) + begin * shm::bytes_of(combine.element);
+  hosts.run([&](int64_t rank) { return reduce_scatter_route(shares, rank); }, memory_of(x, share, combine),
+            subject);
+  const SpanMemory collected = memory_of(share, all, static_cast<size_t>(shm::bytes_of(combine.element)));
+  hosts.run([&](int64_t rank) { return without_own_moves(all_gather_route(shares, rank)); }, collected,
+            subject);
+}
+
 }  // namespace
 
+// Either `group` or `hosts` is set.
 struct HostGroup::State {
-  std::shared_ptr<shm::SharedGroup> group;
+  std::shared_ptr<shm::SharedGroup> group = nullptr;
+  std::shared_ptr<TwoLevelSpans> hosts = nullptr;
+
+  static std::shared_ptr<State> of(shm::World world, std::chrono::milliseconds timeout) {
+    if (world.group) return std::make_shared<State>(State{.group = std::move(world.group)});
+    if (!world.engine) throw std::runtime_error("join: the ranks share no memory: " + world.why_not);
+    return std::make_shared<State>(State{
+        .hosts = std::make_shared<TwoLevelSpans>(std::move(world.hosts), std::move(world.engine), timeout)});
+  }
 };
 
 HostGroup::HostGroup(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 HostGroup HostGroup::join(const JoinOptions& options) {
-  shm::JoinedGroup joined = shm::join_world(options);
-  if (!joined.group) throw std::runtime_error("join: the ranks share no memory: " + joined.why_not);
-  return HostGroup(std::make_shared<State>(State{.group = std::move(joined.group)}));
+  return HostGroup(State::of(shm::join_world(options), options.timeout));
+}
+
+HostGroup HostGroup::join_hosts(const EngineMaker& make, std::chrono::milliseconds timeout) {
+  return HostGroup(State::of(shm::join_world(make, timeout), timeout));
 }
 
 HostGroup HostGroup::split(int64_t color, int64_t key) const {
@@ -124,20 +175,21 @@ HostGroup HostGroup::split(int64_t color, int64_t key) const {
     all_gather_v<std::byte>(mine, all, std::vector(static_cast<size_t>(size()), bytes));
     return all;
   };
-  const shm::Whole whole{
-      .rank = rank(), .size = size(), .exchange = exchange, .timeout = state_->group->timeout()};
+  const auto timeout = state_->hosts ? state_->hosts->timeout() : state_->group->timeout();
+  const shm::Whole whole{.rank = rank(), .size = size(), .exchange = exchange, .timeout = timeout};
   return HostGroup(std::make_shared<State>(State{.group = shm::split(whole, color, key).group}));
 }
 
 HostGroup HostGroup::shrink(std::optional<std::chrono::milliseconds> timeout) const {
+  require(state_->group != nullptr, "shrink: the ranks are on several hosts");
   return HostGroup(std::make_shared<State>(State{.group = state_->group->shrink(timeout).group}));
 }
 
-int64_t HostGroup::rank() const { return state_->group->rank(); }
-int64_t HostGroup::size() const { return state_->group->size(); }
+int64_t HostGroup::rank() const { return state_->hosts ? state_->hosts->rank() : state_->group->rank(); }
+int64_t HostGroup::size() const { return state_->hosts ? state_->hosts->size() : state_->group->size(); }
 
 std::shared_ptr<void> HostGroup::allocate_bytes(int64_t bytes) const {
-  const auto arena = state_->group->arena();
+  const auto arena = state_->group ? state_->group->arena() : shm::Arena::of_process();
   return {arena->allocate(bytes), [arena](void* block) { arena->free(static_cast<std::byte*>(block)); }};
 }
 
@@ -146,6 +198,13 @@ void HostGroup::gather(From mine, To all, Sizes sizes, size_t element_bytes) con
   const auto own = static_cast<size_t>(rank());
   require(sizes[own] == static_cast<int64_t>(mine.count),
           "sizes do not have this rank's own size at its place");
+  About about = kGather;
+  about.add(static_cast<int64_t>(element_bytes)).add(sizes);
+  if (state_->hosts) {
+    const Split split = split_of(sizes);
+    const auto route_of = [&](int64_t rank) { return all_gather_route(split, rank); };
+    return state_->hosts->run(route_of, memory_of(mine.data, all.data, element_bytes), about.subject());
+  }
   shm::ContiguousCall call = flat_of(mine.data, mine.count, all.data, element_bytes);
   int64_t begin = 0;
   for (const int64_t size : sizes) {
@@ -154,8 +213,7 @@ void HostGroup::gather(From mine, To all, Sizes sizes, size_t element_bytes) con
     call.takes.push_back({.from = 0, .to = begin, .bytes = bytes});
     begin += bytes;
   }
-  About about = kGather;
-  state_->group->run(call, about.add(call.element_bytes).add(sizes).subject());
+  state_->group->run(call, about.subject());
 }
 
 void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination how) const {
@@ -164,6 +222,13 @@ void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination 
   require(sizes[own] == static_cast<int64_t>(mine.count),
           "sizes do not have this rank's own size at its place");
   const shm::Combine combine = combine_of(number, how, size());
+  About about = kReduce;
+  about.add(static_cast<int64_t>(number)).add(static_cast<int64_t>(how)).add(sizes);
+  if (state_->hosts) {
+    const Split split = split_of(sizes);
+    const auto route_of = [&](int64_t rank) { return reduce_scatter_route(split, rank); };
+    return state_->hosts->run(route_of, memory_of(x.data, mine.data, combine), about.subject());
+  }
   shm::ContiguousCall call =
       flat_of(x.data, x.count, mine.data, static_cast<size_t>(shm::bytes_of(combine.element)));
   call.combine = combine;
@@ -175,8 +240,6 @@ void HostGroup::reduce(From x, To mine, Sizes sizes, Number number, Combination 
     call.takes.push_back({.from = own_begin, .to = 0, .bytes = sizes[own] * call.element_bytes});
     begin += bytes;
   }
-  About about = kReduce;
-  about.add(static_cast<int64_t>(number)).add(static_cast<int64_t>(how)).add(sizes);
   state_->group->run(call, about.subject());
 }
 
@@ -186,6 +249,8 @@ void HostGroup::reduce_all(From x, To all, Number number, Combination how) const
   const int64_t bytes = static_cast<int64_t>(x.count) * shm::bytes_of(combine.element);
   About about = kReduceAll;
   about.add(static_cast<int64_t>(number)).add(static_cast<int64_t>(how)).add(bytes);
+  if (state_->hosts)
+    return reduce_all_in_two(*state_->hosts, x.data, all.data, x.count, combine, about.subject());
   state_->group->run(shm::AllReduce{.input = static_cast<const std::byte*>(x.data),
                                     .output = static_cast<std::byte*>(all.data),
                                     .bytes = bytes,
@@ -197,16 +262,28 @@ void HostGroup::send_to_all(To memory, int64_t root, size_t element_bytes) const
   require(root >= 0 && root < size(), "the root is not among the ranks");
   const bool is_root = rank() == root;
   const auto bytes = static_cast<int64_t>(memory.count * element_bytes);
+  About about = kSendToAll;
+  about.add(root).add(bytes);
+  if (state_->hosts) {
+    const auto route_of = [&](int64_t rank) {
+      return without_own_moves(broadcast_route({bytes}, rank, size(), root));
+    };
+    return state_->hosts->run(route_of, memory_of(memory.data, memory.data, 1), about.subject());
+  }
   shm::ContiguousCall call = flat_of(memory.data, is_root ? memory.count : 0, memory.data, element_bytes);
   for (int64_t peer = 0; peer < size(); ++peer) {
     call.sends.push_back({.begin = 0, .bytes = is_root && peer != root ? bytes : 0});
     call.takes.push_back({.from = 0, .to = 0, .bytes = !is_root && peer == root ? bytes : 0});
   }
-  About about = kSendToAll;
-  state_->group->run(call, about.add(root).add(bytes).subject());
+  state_->group->run(call, about.subject());
 }
 
-void HostGroup::barrier() const { state_->group->barrier(); }
+void HostGroup::barrier() const {
+  const auto words = [] { return std::string("a barrier"); };
+  if (state_->hosts)
+    return state_->hosts->meet({.mark = shm::mark_of("barrier"), .name = "barrier", .words = words});
+  state_->group->barrier();
+}
 
 void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes,
                          size_t element_bytes) const {
@@ -214,6 +291,14 @@ void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes
   check_sizes("recv_sizes", recv_sizes, size(), received.count);
   const auto own = static_cast<size_t>(rank());
   require(send_sizes[own] == recv_sizes[own], "recv_sizes do not have what this rank sends to itself");
+  About about = kExchange;
+  about.add(static_cast<int64_t>(element_bytes));
+  if (state_->hosts) {
+    const AllToAllSizes sizes{.send = {send_sizes.begin(), send_sizes.end()},
+                              .recv = {recv_sizes.begin(), recv_sizes.end()}};
+    return state_->hosts->run_all_to_all(sizes, memory_of(x.data, received.data, element_bytes),
+                                         about.subject());
+  }
   shm::ContiguousCall call = flat_of(x.data, x.count, received.data, element_bytes);
   int64_t sent = 0;
   int64_t landed = 0;
@@ -225,8 +310,7 @@ void HostGroup::exchange(From x, Sizes send_sizes, To received, Sizes recv_sizes
     sent += send.bytes;
     landed += bytes;
   }
-  About about = kExchange;
-  state_->group->run(call, about.add(call.element_bytes).subject());
+  state_->group->run(call, about.subject());
 }
 
 }  // namespace shardway
