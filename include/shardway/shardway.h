@@ -7,6 +7,7 @@
 #include "shardway/group.h"
 #include "shardway/hear_layouts.h"
 #include "shardway/join.h"
+#include "shardway/join_hosts.h"
 #include "shardway/kept_memory.h"
 #include "shardway/layout.h"
 #include "shardway/memory.h"

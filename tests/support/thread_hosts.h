@@ -3,12 +3,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "shardway/group.h"
+#include "thread_engine.h"
 #include "transport/c10d/threads.h"
+#include "transport/hosts/engine_mail.h"
 #include "transport/hosts/two_level_transport.h"
 
 namespace shardway::testing {
@@ -64,30 +67,45 @@ class CountedOffice : public MailOffice {
   Postage& postage_;
 };
 
-inline void run_on_hosts(const Labels& labels, Postage& postage,
-                         const std::function<void(const Group&)>& body) {
-  const HostMap hosts(labels);
+// What carries messages between hosts: mail between threads, or an engine, which here may not be called by
+// threads of ours.
+enum class Between : uint8_t { mail, engine };
+
+struct HostsOptions {
+  Labels labels;
+  Postage* postage = nullptr;  // to be counted
+  Between between = Between::mail;
+};
+
+inline void run_on_hosts(const HostsOptions& options, const std::function<void(const Group&)>& body) {
+  const HostMap hosts(options.labels);
   const ThreadWorld between(hosts.ranks());
+  const auto post = std::make_shared<ThreadPost>(hosts.ranks());
+  Postage uncounted;
+  const auto office_of = [&](int64_t rank) -> std::shared_ptr<MailOffice> {
+    if (options.between == Between::engine) {
+      const auto engine = std::make_shared<ThreadEngine>(post, rank);
+      engine->serves_any_thread = false;
+      return make_mail_office(engine, std::chrono::seconds(30));
+    }
+    Postage& postage = options.postage != nullptr ? *options.postage : uncounted;
+    return std::make_shared<CountedOffice>(between.mail_office(rank), postage);
+  };
   std::vector<ThreadWorld> inside;
   for (int64_t host = 0; host < hosts.hosts(); ++host)
     inside.emplace_back(static_cast<int64_t>(hosts.ranks_of(host).size()));
   const auto run = [&](int64_t rank) {
     const ThreadWorld& own = inside[static_cast<size_t>(hosts.host_of(rank))];
-    body(Group(make_two_level_transport(
-        {.hosts = hosts,
-         .inside = own.transport(hosts.place_of(rank)),
-         .between = std::make_shared<CountedOffice>(between.mail_office(rank), postage),
-         .queue = std::make_shared<CallQueue>()})));
+    body(Group(make_two_level_transport({.hosts = hosts,
+                                         .inside = own.transport(hosts.place_of(rank)),
+                                         .between = office_of(rank),
+                                         .queue = std::make_shared<CallQueue>(),
+                                         .may_use_thread = options.between == Between::mail})));
   };
   run_on_threads(hosts.ranks(), run, [&] {
     between.close();
     for (const ThreadWorld& world : inside) world.close();
   });
-}
-
-inline void run_on_hosts(const Labels& labels, const std::function<void(const Group&)>& body) {
-  Postage postage;
-  run_on_hosts(labels, postage, body);
 }
 
 }  // namespace shardway::testing

@@ -21,7 +21,7 @@ TEST(TwoLevelPlans, KnowTheHostsOfTheTensorsGroup) {
   const Layout rows({64, 64}, DType::f32, Mesh({4}), {shard(0)});
   const Layout whole = rows.with({replicate()});
   const at::Tensor x = random_numbers({64, 64}, at::kFloat, 1);
-  run_on_hosts(kInterleaved, [&](const Group& group) {
+  run_on_hosts({.labels = kInterleaved}, [&](const Group& group) {
     const MeshTensor tensor(part_of(x, rows, group.rank()), rows, group);
     const auto found = plan(tensor, whole);
     EXPECT_TRUE(found->in_two_levels);
@@ -39,7 +39,7 @@ TEST(TwoLevelPlans, KnowTheHostsOfTheTensorsGroup) {
 
 TEST(TwoLevelPlans, OfAMeshTensorThatHasNoneAreRefused) {
   const Layout rows({8, 4}, DType::f32, Mesh({4}), {shard(0)});
-  run_on_hosts(kInARow, [&](const Group& group) {
+  run_on_hosts({.labels = kInARow}, [&](const Group& group) {
     const MeshTensor tensor(at::ones({2, 4}), rows, group);
     EXPECT_THROW(plan(tensor, rows.with({partial()})), c10::ValueError);
   });
@@ -50,7 +50,7 @@ int64_t bytes_crossing(const std::optional<Topology>& topology) {
   const Layout rows({512, 512}, DType::f32, Mesh({2, 2}), {shard(0), replicate()});
   const at::Tensor x = random_numbers({512, 512}, at::kFloat, 2);
   Postage postage;
-  run_on_hosts(kInARow, postage, [&](const Group& group) {
+  run_on_hosts({.labels = kInARow, .postage = &postage}, [&](const Group& group) {
     const MeshTensor tensor(part_of(x, rows, group.rank()), rows, group);
     const MeshTensor all = redistribute(tensor, {replicate(), replicate()}, {.topology = topology});
     EXPECT_TRUE(same_bits(all.local(), x));
@@ -72,7 +72,7 @@ int64_t messages_of_list(size_t count, const std::vector<int64_t>& shape, const 
   std::vector<at::Tensor> wholes;
   for (size_t i = 0; i < count; ++i) wholes.push_back(random_numbers(shape, at::kFloat, i));
   const Layout layout(shape, DType::f32, Mesh({4}), from);
-  run_on_hosts(kInterleaved, postage, [&](const Group& group) {
+  run_on_hosts({.labels = kInterleaved, .postage = &postage}, [&](const Group& group) {
     std::vector<MeshTensor> tensors;
     for (const at::Tensor& whole : wholes)
       tensors.emplace_back(part_of(whole, layout, group.rank()), layout, group);

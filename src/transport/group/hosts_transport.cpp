@@ -19,7 +19,8 @@ std::vector<std::string> hosts_in_words(const shm::HostGroups& groups) {
 }
 
 HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::shared_ptr<MailOffice>& between,
-                                    std::shared_ptr<CallQueue> queue, std::chrono::milliseconds timeout) {
+                                    std::shared_ptr<CallQueue> queue, std::chrono::milliseconds timeout,
+                                    bool may_use_thread) {
   if (!groups.why_apart.empty()) {
     TORCH_WARN_ONCE("ranks of one host share no memory, so each counts as a host of its own: ",
                     groups.why_apart);
@@ -48,7 +49,8 @@ HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::sh
                                              .between = between,
                                              .queue = std::move(queue),
                                              .timeout = timeout,
-                                             .leave_host = end_host});
+                                             .leave_host = end_host,
+                                             .may_use_thread = may_use_thread});
   return made;
 }
 

@@ -25,8 +25,9 @@ struct HostsTransport {
 // The host of each rank in words: "host 1 (node-b)".
 std::vector<std::string> hosts_in_words(const shm::HostGroups& groups);
 
-// Warns once if ranks of one host share no memory.
+// Warns once if ranks of one host share no memory. See TwoLevelOptions for `may_use_thread`.
 HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::shared_ptr<MailOffice>& between,
-                                    std::shared_ptr<CallQueue> queue, std::chrono::milliseconds timeout);
+                                    std::shared_ptr<CallQueue> queue, std::chrono::milliseconds timeout,
+                                    bool may_use_thread = true);
 
 }  // namespace shardway

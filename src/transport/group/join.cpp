@@ -1,13 +1,16 @@
-// The groups of a C++ program: join() makes the group of all its ranks in shared memory, split() makes parts
-// of a group, shrink() makes what is left of one.
+// The groups of a C++ program: join() makes the group of all its ranks, split() makes parts of a group,
+// shrink() makes what is left of one.
 #include <c10/util/Exception.h>
 
 #include "shardway/group.h"
+#include "shardway/join_hosts.h"
 #include "shardway/shrink.h"
 #include "shm/group/join_world.h"
 #include "shm/group/world.h"
 #include "transport/common/exchange.h"
+#include "transport/group/hosts_transport.h"
 #include "transport/group/joined.h"
+#include "transport/hosts/engine_mail.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_engine.h"
 
@@ -28,15 +31,30 @@ auto translated(Body&& body) {
   }
 }
 
+std::shared_ptr<Transport> transport_of(shm::World world, std::chrono::milliseconds timeout) {
+  if (world.group) return make_shm_transport(std::move(world.group));
+  TORCH_CHECK_VALUE(world.engine, "join: the ranks share no memory: ", world.why_not,
+                    "; make a Group of a c10d process group instead");
+  const bool may_use_thread = world.engine->serves_threads();
+  return make_hosts_transport(world.hosts, make_mail_office(std::move(world.engine), timeout),
+                              std::make_shared<CallQueue>(), timeout, may_use_thread)
+      .transport;
+}
+
+Group group_of(shm::World world, std::chrono::milliseconds timeout) {
+  std::shared_ptr<Transport> transport = transport_of(std::move(world), timeout);
+  remember_joined(transport);
+  return Group(std::move(transport));
+}
+
 }  // namespace
 
 Group join(const JoinOptions& options) {
-  shm::World joined = translated([&] { return shm::join_world(options); });
-  TORCH_CHECK_VALUE(joined.group, "join: the ranks share no memory: ", joined.why_not,
-                    "; make a Group of a c10d process group instead");
-  std::shared_ptr<Transport> world = make_shm_transport(std::move(joined.group));
-  remember_joined(world);
-  return Group(std::move(world));
+  return group_of(translated([&] { return shm::join_world(options); }), options.timeout);
+}
+
+Group join_hosts(const EngineMaker& make, std::chrono::milliseconds timeout) {
+  return group_of(translated([&] { return shm::join_world(make, timeout); }), timeout);
 }
 
 Group Group::split(int64_t color, int64_t key) const {

@@ -19,6 +19,7 @@
 #include "transport/c10d/c10d.h"
 #include "transport/c10d/virtual_group.h"
 #include "transport/common/exchange.h"
+#include "transport/common/gives_up.h"
 #include "transport/common/giving_up.h"
 #include "transport/common/home_process.h"
 #include "transport/common/knows_hosts.h"
@@ -125,7 +126,8 @@ bool are_on_cpu(const std::vector<RouteCall>& calls) {
 class ProcessGroupTransport : public Transport,
                               public SharesMemory,
                               public RepeatsMoves,
-                              public KnowsHosts {
+                              public KnowsHosts,
+                              public GivesUp {
  public:
   explicit ProcessGroupTransport(c10::intrusive_ptr<c10d::ProcessGroup> group)
       : group_(std::move(group)),
@@ -140,7 +142,7 @@ class ProcessGroupTransport : public Transport,
   std::vector<int64_t> global_ranks() override { return global_ranks_of(*group_); }
   std::chrono::milliseconds timeout() override { return timeout_of(*group_); }
   // Ranks that all share memory tell one another by their boards.
-  void give_up(const std::string& why) {
+  void give_up(const std::string& why) override {
     if (known_->give_up) return known_->give_up(why);
     if (found_better() == nullptr) known_->room.lifelines->tell_failure(why);
   }
@@ -377,7 +379,7 @@ void disown(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
 }
 
 void give_up(Transport& transport, const std::string& why) {
-  if (auto* of_group = dynamic_cast<ProcessGroupTransport*>(&transport)) of_group->give_up(why);
+  if (auto* tells = dynamic_cast<GivesUp*>(&transport)) tells->give_up(why);
 }
 
 GroupLabel label_of(const Transport& transport) {

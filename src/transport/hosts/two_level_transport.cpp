@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 
 #include "transport/c10d/mail_transfer.h"
 #include "transport/common/boxes.h"
 #include "transport/common/finished_transfer.h"
+#include "transport/common/gives_up.h"
 #include "transport/common/knows_hosts.h"
 #include "transport/common/reduce.h"
 #include "transport/hosts/host_blocks.h"
@@ -70,7 +72,26 @@ std::vector<std::vector<RouteCall>> batches_of(const std::vector<RouteCall>& cal
   return batches;
 }
 
-class TwoLevelTransport : public Transport, public KnowsHosts {
+// A call that was over when it was posted.
+class PostedInCall : public Posted {
+ public:
+  explicit PostedInCall(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  void wait() override {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::exception_ptr failure_;
+};
+
+class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
  public:
   explicit TwoLevelTransport(TwoLevelOptions options)
       : rank_(options.between->rank()),
@@ -79,6 +100,7 @@ class TwoLevelTransport : public Transport, public KnowsHosts {
         queue_(std::move(options.queue)),
         timeout_(options.timeout),
         leave_host_(options.leave_host ? std::move(options.leave_host) : [] {}),
+        may_use_thread_(options.may_use_thread),
         plans_(std::move(options.hosts), rank_) {}
 
   int64_t rank() const override { return rank_; }
@@ -96,7 +118,15 @@ class TwoLevelTransport : public Transport, public KnowsHosts {
 
   int64_t slot_bytes() override { return kSlotBytes; }
   bool has_thread() override { return true; }
-  std::unique_ptr<Posted> post(std::function<void()> call) override { return queue_->post(std::move(call)); }
+  std::unique_ptr<Posted> post(std::function<void()> call) override {
+    if (!may_use_thread_) return std::make_unique<PostedInCall>(call);
+    return queue_->post(std::move(call));
+  }
+
+  void give_up(const std::string& why) override {
+    between_->give_up(rank_, why);
+    leave_host_();
+  }
 
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     Blocks blocks;
@@ -150,11 +180,6 @@ class TwoLevelTransport : public Transport, public KnowsHosts {
     queue_->in_turn(guarded, [&] { give_up("it was interrupted"); });
   }
 
-  void give_up(const std::string& why) {
-    between_->give_up(rank_, why);
-    leave_host_();
-  }
-
   void run(const std::vector<RouteCall>& calls, const Subject& subject) {
     std::vector<ToldPart> parts;
     for (const RouteCall& call : calls) {
@@ -178,6 +203,7 @@ class TwoLevelTransport : public Transport, public KnowsHosts {
   std::shared_ptr<CallQueue> queue_;
   std::chrono::milliseconds timeout_;
   std::function<void()> leave_host_;
+  bool may_use_thread_;
   std::recursive_mutex mutex_;  // one thread at a time, even if callers use several
   KeptPlans plans_;
 };

@@ -19,6 +19,8 @@ struct TwoLevelOptions {
   std::shared_ptr<CallQueue> queue;     // of the calls of the group
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::function<void()> leave_host = {};  // ends the group of this host: its other ranks raise
+  // Whether asynchronous calls may run on a thread of the queue. If not, they are over when they return.
+  bool may_use_thread = true;
 };
 
 // Addends are combined host by host: first those of each host in rank order, then the hosts in the order of
