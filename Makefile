@@ -104,7 +104,7 @@ lint:  ## check format, types, names and common mistakes
 	@echo "== clang-format" && clang-format-16 --dry-run -Werror $(CPP_FILES)
 	@echo "== ruff" && $(PYTHON) -m ruff check --quiet . && $(PYTHON) -m ruff format --check --quiet .
 	@echo "== mypy" && $(PYTHON) -m mypy
-	@echo "== clang-tidy" && scripts/tidy $(filter-out bench/mpi/% tests/consumer/%,$(filter %.cpp,$(CPP_FILES)))
+	@echo "== clang-tidy" && scripts/tidy $(filter-out bench/mpi/% tests/consumer/% tests/mpi/%,$(filter %.cpp,$(CPP_FILES)))
 
 format:  ## bring the sources into their format
 	@scripts/setup lint

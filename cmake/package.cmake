@@ -25,7 +25,12 @@ if(NOT SHARDWAY_INSTALL)
 endif()
 
 set(package_folder ${PROJECT_BINARY_DIR}/lib/cmake/shardway)
+set(sources_of_mpi ${CMAKE_CURRENT_LIST_DIR}/shardwayMpi.cmake ${PROJECT_SOURCE_DIR}/src/mpi/mpi_engine.cpp)
 file(COPY ${CMAKE_CURRENT_LIST_DIR}/shardwayTorchTarget.cmake DESTINATION ${package_folder})
+foreach(source ${sources_of_mpi})
+  get_filename_component(name ${source} NAME)
+  file(CREATE_LINK ${source} ${package_folder}/${name} SYMBOLIC)
+endforeach()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/shardwayConfig.cmake.in ${package_folder}/shardwayConfig.cmake
   INSTALL_DESTINATION lib/cmake/shardway)
 # Before 1.0 a minor version may break what was there.
@@ -47,7 +52,7 @@ function(shardway_install component root)
       DESTINATION ${libraries}/cmake/shardway ${rule})
   endif()
   install(FILES ${package_folder}/shardwayConfig.cmake ${package_folder}/shardwayConfigVersion.cmake
-    ${package_folder}/shardwayTorchTarget.cmake DESTINATION ${libraries}/cmake/shardway ${rule})
+    ${package_folder}/shardwayTorchTarget.cmake ${sources_of_mpi} DESTINATION ${libraries}/cmake/shardway ${rule})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/shardway DESTINATION ${headers} ${rule})
 endfunction()
 
