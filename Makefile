@@ -166,8 +166,10 @@ bench-before: library  ## compare this tree with another commit, call by call: m
 	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
 	@$(PYTHON) -m bench.before $(COMMIT) $(BEFORE)
 
-bench-hosts: library  ## compare collectives between hosts with a flat exchange, gloo's own and pad-gather-mask
-	@scripts/setup test
+bench-hosts: library  ## compare collectives between hosts with a flat exchange, gloo's own, Open MPI's and pad-gather-mask
+	@scripts/setup bench
+	@scripts/configure -DSHARDWAY_BENCH=ON
+	@echo "== building the ranks of Open MPI" && cmake --build $(BUILD) --target bench_openmpi
 	@$(PYTHON) -m bench.hosts $(HOSTS)
 
 bench-hosts-simulated: library  ## bytes, messages and time between up to 512 hosts, by the plans that would run

@@ -1,12 +1,16 @@
-"""Collectives between hosts: in two levels, as one flat exchange, by gloo's own collectives, and pad-gather-mask."""
+"""Collectives between hosts: in two levels, as one flat exchange, by gloo's own collectives, by Open MPI's, and
+pad-gather-mask."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import mmap
 import os
+import shutil
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import shardway as sw
+from bench.rank_programs import RankProgram
 from bench.report import (
     OUTPUT_FOLDER,
     Claim,
@@ -29,12 +34,14 @@ from bench.report import (
     us_text,
     write_json,
 )
-from tests.support.hosts import NoHosts, hosts, sent_bytes, torchrun_on
+from bench.shm_contenders import RANK_PROGRAMS
+from tests.support.hosts import Host, NoHosts, hosts, sent_bytes, torchrun_on
+from tests.support.mpi import command_on_hosts
 from tests.support.pad_gather_mask import pad_gather_mask
 from tests.support.ranks import run_ranks
 
 KIB, MIB = 2**10, 2**20
-OURS, FLAT, GLOO, PADDED = "two levels", "flat", "gloo's own", "pad-gather-mask"
+OURS, FLAT, GLOO, PADDED, MPI = "two levels", "flat", "gloo's own", "pad-gather-mask", "Open MPI"
 CLAIMED_FROM = 256 * KIB  # bytes a rank
 BYTES_FROM = 64 * KIB
 FLOAT_BYTES = 4
@@ -49,6 +56,7 @@ must cross: each host's rows once to every other host, one sum per host.
   flat             sw's collectives with SHARDWAY_TRANSPORT=c10d: every rank sends to every rank
   gloo's own       dist.all_gather (equal parts), dist.all_reduce, dist.broadcast
   pad-gather-mask  the distributed.py that people copy
+  Open MPI         a C++ program under mpirun: MPI_Allgatherv, MPI_Reduce_scatter, MPI_Allreduce, MPI_Bcast
 
 Leaves build/bench/hosts.json. Exits 1 when a claim is missed.
 """
@@ -106,6 +114,12 @@ class Case:
     least: int
     calls: dict[str, Callable[[], Tensor]]
     wanted: Tensor
+    mpi_sizes: list[int]  # in rows of 16 floats, as MPI is to take them
+
+    @property
+    def mpi_task(self) -> str:
+        """One call that warms up, and one that counts (bench/ranks/task.h)."""
+        return f"{self.op.partition(',')[0]} out - 1 {' '.join(str(16 * size) for size in self.mpi_sizes)}"
 
 
 def _rows_of(mean_bytes: int, ranks: int, equal: bool) -> list[int]:
@@ -144,6 +158,7 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
             (count - 1) * sum(sizes) * 16 * FLOAT_BYTES,
             calls,
             wanted,
+            sizes,
         )
     sizes = _rows_of(mean_bytes, ranks, equal=False)
     whole = _part(rank, sum(sizes))
@@ -158,6 +173,7 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
             FLAT: lambda: sw.reduce_scatter_v(whole, sizes, group=flat),
         },
         total[begin : begin + sizes[rank]],
+        sizes,
     )
     rows = _rows_of(mean_bytes, 1, equal=True)[0]
     same = _part(rank, rows)
@@ -173,6 +189,7 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
         2 * (count - 1) * rows * 16 * FLOAT_BYTES,
         {OURS: lambda: sw.all_reduce(same), FLAT: lambda: sw.all_reduce(same, group=flat), GLOO: own_all_reduce},
         torch.stack([_part(r, rows) for r in range(ranks)]).sum(0),
+        [rows] * ranks,
     )
 
     def own_broadcast() -> Tensor:
@@ -186,11 +203,29 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
         (count - 1) * rows * 16 * FLOAT_BYTES,
         {OURS: lambda: sw.broadcast(same, 0), FLAT: lambda: sw.broadcast(same, 0, group=flat), GLOO: own_broadcast},
         _part(0, rows),
+        [rows] * ranks,
     )
 
 
+def _open_mpi(made: tuple[Host, ...], host_of: list[int], folder: Path) -> Callable[[], RankProgram] | None:
+    """How one rank starts those of Open MPI, who then wait asleep for their turns; None where it is missing."""
+    program = RANK_PROGRAMS / "openmpi_ranks"
+    if shutil.which("mpirun.openmpi") is None or not program.exists():
+        print(f"without Open MPI: there is no mpirun.openmpi, or no {program}")
+        return None
+    each = [host_of.count(host) for host in range(len(made))]
+    command = command_on_hosts("openmpi", made, each, folder, program, folder / "openmpi")
+    return functools.partial(RankProgram, "openmpi", len(host_of), folder, [command])
+
+
 def _measure(
-    rank: int, size: int, clock: Clock, host_of: list[int], mean_sizes: list[int], rounds: int
+    rank: int,
+    size: int,
+    clock: Clock,
+    host_of: list[int],
+    mean_sizes: list[int],
+    rounds: int,
+    start_mpi: Callable[[], RankProgram] | None,
 ) -> list[tuple[Row, int]]:
     """Rows with the bytes that this rank's host sent, counted by the first rank of each host alone."""
     torch.set_num_threads(1)
@@ -201,10 +236,12 @@ def _measure(
     counts = host_of.index(host_of[rank]) == rank
     found: list[tuple[Row, int]] = []
     progress = Progress(5 * len(mean_sizes)) if rank == 0 else None
+    mpi = start_mpi() if start_mpi and rank == 0 else None
     for mean_bytes in mean_sizes:
         for case in _cases(rank, host_of, mean_bytes, flat):
-            samples: dict[str, list[float]] = {name: [] for name in case.calls}
-            crossed = dict.fromkeys(case.calls, 0)
+            names = [*case.calls, *([MPI] if start_mpi else [])]
+            samples: dict[str, list[float]] = {name: [] for name in names}
+            crossed = dict.fromkeys(names, 0)
             for turn in range(rounds + 1):
                 for name, call in case.calls.items():
                     before = sent_bytes()
@@ -216,13 +253,23 @@ def _measure(
                     samples[name].append(took)
                     crossed[name] = sent_bytes() - before if counts else 0
                     clock.meet(rank)
+                if start_mpi:  # the ranks here sleep meanwhile
+                    before = sent_bytes()
+                    clock.meet(rank)
+                    if mpi and turn > 0:
+                        samples[MPI] += [call.us for call in mpi.turn(case.mpi_task)]
+                    clock.meet(rank)
+                    crossed[MPI] = (sent_bytes() - before) // 2 if counts else 0
+                    clock.meet(rank)
             for name, times in samples.items():
-                us = statistics.median(times)
+                us = statistics.median(times) if times else 0.0  # of Open MPI on other ranks than the first
                 row = Row(len(set(host_of)), case.op, name, mean_bytes, us, len(times), 0, case.least)
                 found.append((row, crossed[name]))
             if progress:
                 line = ", ".join(f"{name} {us_text(statistics.median(t))}" for name, t in samples.items())
                 progress.finished(f"{case.op}, {bytes_text(mean_bytes)} a rank: {line}")
+    if mpi:
+        mpi.close()
     return found
 
 
@@ -250,6 +297,7 @@ def _claims(rows: list[Row]) -> list[Claim]:
     faster(PADDED, 5.0, gathers)
     faster(GLOO, 1.4, ("all_gather_v, equal parts",))
     faster(GLOO, 1.4, ("all_reduce",))
+    faster(MPI, 1.0, (*gathers, "reduce_scatter_v", "all_reduce", "broadcast"))
     ratios = [
         (call[OURS].crossed / call[OURS].least, op, size)
         for (_, op, size), call in by_call.items()
@@ -267,7 +315,7 @@ def _print_bytes(rows: list[Row]) -> None:
     lines = [
         [f"{row.op}, {bytes_text(row.bytes)} a rank", f"{row.hosts}", row.contender, f"{row.crossed / row.least:.2f}"]
         for row in rows
-        if row.bytes >= BYTES_FROM and row.contender in (OURS, FLAT)
+        if row.bytes >= BYTES_FROM and row.contender in (OURS, FLAT, MPI)
     ]
     print_table(["call", "hosts", "contender", "times"], lines)
 
@@ -294,7 +342,7 @@ def main(arguments: list[str] | None = None) -> int:
         host_of = [host for host in range(count) for _ in range(each)]
         print(f"{count} hosts of {each} ranks, cables of {options.gbit:g} Gbit/s")
         try:
-            with hosts(count, int(options.gbit * 1e9)) as made:
+            with hosts(count, int(options.gbit * 1e9)) as made, tempfile.TemporaryDirectory() as folder:
                 clock = Clock(len(host_of))
                 found = run_ranks(
                     len(host_of),
@@ -303,6 +351,7 @@ def main(arguments: list[str] | None = None) -> int:
                     host_of,
                     mean_sizes,
                     options.rounds,
+                    _open_mpi(made, host_of, Path(folder)),
                     enter=torchrun_on(made, host_of),
                     timeout_s=3600.0,
                 )
