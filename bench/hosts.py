@@ -119,7 +119,7 @@ class Case:
     @property
     def mpi_task(self) -> str:
         """One call that warms up, and one that counts (bench/ranks/task.h)."""
-        return f"{self.op.partition(',')[0]} out - 1 {' '.join(str(16 * size) for size in self.mpi_sizes)}"
+        return f"{self.op.partition(',')[0]} out offset=0 1 {' '.join(str(16 * size) for size in self.mpi_sizes)}"
 
 
 def _rows_of(mean_bytes: int, ranks: int, equal: bool) -> list[int]:
