@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "shardway/join.h"
+#include "shardway/message_engine.h"
 #include "shardway/route.h"
 
 namespace c10d {
@@ -93,5 +95,11 @@ void run_as_threads(int64_t ranks, const std::function<void(const Group&)>& body
 // `out` is written where the route's pulls land and nowhere else. Not differentiable. `x` and `out`
 // have the route's shapes, one dtype, one device, and do not overlap.
 void execute(const Route& route, const at::Tensor& x, const at::Tensor& out, const Group& group);
+
+// Joins the ranks of the engine to a group for CPU tensors: through shared memory inside a host, by the
+// engine between hosts. Collective. Throws as join does. `timeout` is how long a rank waits for another, now
+// and in every call.
+[[nodiscard]] Group join_hosts(const EngineMaker& make,
+                               std::chrono::milliseconds timeout = std::chrono::minutes(30));
 
 }  // namespace shardway

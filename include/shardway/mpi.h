@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "shardway/group.h"
-#include "shardway/join_hosts.h"
 #include "shardway/mpi_engine.h"
 
 namespace shardway {

@@ -52,6 +52,12 @@ MeshTensor redistribute(const MeshTensor& tensor, const std::vector<Placement>& 
                         const RedistributeOptions& options = {});
 MeshTensor redistribute(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options = {});
 
+// Returns the plan that redistribute would run for this tensor: without a given topology, on a group whose
+// ranks are on several hosts, it is priced in two levels with the group's hosts. Local, unless it comes
+// before the group's first call: then it is collective, since the ranks find out which of them share a host.
+// Throws c10::ValueError if there is no plan, and says why.
+std::shared_ptr<const Plan> plan(const MeshTensor& tensor, const Layout& to, const PlanOptions& options = {});
+
 // Starts a redistribution; the caller can compute meanwhile, whatever the layouts. For CPU tensors in a group
 // of several ranks wait() throws the errors, otherwise the call itself does.
 Async<MeshTensor> redistribute_async(const MeshTensor& tensor, const std::vector<Placement>& placements,
@@ -74,6 +80,24 @@ std::vector<MeshTensor> redistribute(const std::vector<MeshTensor>& tensors, con
 Async<std::vector<MeshTensor>> redistribute_async(const std::vector<MeshTensor>& tensors,
                                                   const std::vector<Layout>& to,
                                                   const RedistributeListOptions& options = {});
+
+// How the tensors lie that the other ranks of a group are about to redistribute.
+struct HeardLayouts {
+  std::vector<Layout> layouts = {};
+  bool is_list = false;  // they redistribute a list; otherwise there is one layout
+};
+
+// For a rank that takes part in a redistribution, has no part of a tensor, and does not know how it lies.
+// Asks the ranks that call redistribute how their tensors lie. Collective with their redistribute. The caller
+// then makes a MeshTensor without a local tensor from each layout, and calls redistribute as they do:
+//
+//   const Layout layout = hear_layouts({}, world).layouts[0];
+//   redistribute(MeshTensor({}, layout, world), {shard(0)}, {.mesh = mesh});
+//
+// `known` has the layouts that this rank knows, an entry per tensor of its list. It is empty if the rank
+// knows not even how many tensors there are. Throws the same c10::ValueError on every rank if no rank knows a
+// layout, if two know different ones, or if a rank asks that has a part of the tensor.
+HeardLayouts hear_layouts(const std::vector<std::optional<Layout>>& known, const Group& group);
 
 struct DistributeOptions {
   std::optional<int64_t> src = std::nullopt;  // the global rank that has the tensor; by default all have it

@@ -8,8 +8,8 @@
 
 #include "bindings.h"
 #include "bound_tensor.h"
-#include "shardway/mesh_plan.h"
 #include "shardway/page.h"
+#include "shardway/redistribute.h"
 #include "values.h"
 
 namespace shardway::python {

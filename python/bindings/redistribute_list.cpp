@@ -9,7 +9,6 @@
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/mesh/redistribution.h"
-#include "shardway/hear_layouts.h"
 #include "shardway/redistribute.h"
 #include "values.h"
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "dense_reference.h"
-#include "shardway/mesh_plan.h"
 #include "shardway/shardway.h"
 #include "thread_hosts.h"
 

@@ -5,7 +5,7 @@
 #include "ops/call/arguments.h"
 #include "ops/mesh/place.h"
 #include "plan/hosts/host_map.h"
-#include "shardway/mesh_plan.h"
+#include "shardway/redistribute.h"
 #include "transport/common/knows_hosts.h"
 
 namespace shardway {

@@ -7,7 +7,7 @@
 
 #include "ops/call/capture.h"
 #include "ops/call/layouts_asked.h"
-#include "shardway/hear_layouts.h"
+#include "shardway/redistribute.h"
 
 namespace shardway {
 

@@ -6,7 +6,7 @@
 
 #include "transport/c10d/all_to_all_transfer.h"
 #include "transport/c10d/mail_transfer.h"
-#include "transport/common/finished_transfer.h"
+#include "transport/common/transport.h"
 
 namespace shardway {
 namespace {

@@ -10,6 +10,15 @@
 
 namespace shardway {
 
+// A transport whose other ranks can be told that a call of this rank failed.
+class GivesUp {
+ public:
+  virtual ~GivesUp() = default;
+
+  // Ends the group: who waits for this rank raises.
+  virtual void give_up(const std::string& why) = 0;
+};
+
 // Tells the other ranks that a call of this rank failed, and ends the group: who waits for this rank raises.
 // Does nothing where ranks have another way to learn it, or none (docs/decisions/0002).
 void give_up(Transport& transport, const std::string& why);

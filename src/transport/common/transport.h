@@ -31,6 +31,12 @@ class Transfer {
   virtual void finish() = 0;
 };
 
+// Of a transport that makes all moves before start() returns.
+class FinishedTransfer : public Transfer {
+ public:
+  void finish() override {}
+};
+
 // A whole call that runs asynchronously. It goes on if this object is dropped.
 class Posted {
  public:
@@ -46,6 +52,14 @@ using KnownInputs = std::vector<at::Tensor>;
 
 inline bool is_known(const KnownInputs& known, int64_t rank) {
   return !known.empty() && known[static_cast<size_t>(rank)].defined();
+}
+
+// Whether nothing has to move between ranks.
+inline bool is_all_known(const KnownInputs& known, int64_t ranks) {
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    if (!is_known(known, rank)) return false;
+  }
+  return true;
 }
 
 // The result of an exchange of blocks. Each block lies at the beginning of its rank's row.

@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include "shardway/group.h"
-#include "shardway/join_hosts.h"
 #include "shardway/shrink.h"
 #include "shm/group/join_world.h"
 #include "shm/group/world.h"

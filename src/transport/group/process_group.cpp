@@ -19,7 +19,6 @@
 #include "transport/c10d/c10d.h"
 #include "transport/c10d/virtual_group.h"
 #include "transport/common/exchange.h"
-#include "transport/common/gives_up.h"
 #include "transport/common/giving_up.h"
 #include "transport/common/home_process.h"
 #include "transport/common/knows_hosts.h"

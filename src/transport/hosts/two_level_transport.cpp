@@ -8,10 +8,10 @@
 
 #include "transport/c10d/mail_transfer.h"
 #include "transport/common/boxes.h"
-#include "transport/common/finished_transfer.h"
-#include "transport/common/gives_up.h"
+#include "transport/common/giving_up.h"
 #include "transport/common/knows_hosts.h"
 #include "transport/common/reduce.h"
+#include "transport/common/transport.h"
 #include "transport/hosts/host_blocks.h"
 #include "transport/hosts/kept_plans.h"
 #include "transport/hosts/two_level_run.h"

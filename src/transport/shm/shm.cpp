@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "shm/board/thresholds.h"
-#include "transport/common/finished_transfer.h"
+#include "transport/common/transport.h"
 #include "transport/shm/list_call.h"
 #include "transport/shm/repeated_list.h"
 #include "transport/shm/shares_memory.h"
