@@ -44,12 +44,12 @@ def skip_without(mpi: str) -> None:
 def on_one_host(mpi: str, ranks: int, *program: object) -> list[str]:
     """What the ranks print, each line behind its rank's number, sorted."""
     options = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}[mpi]
-    return _lines([f"mpirun.{mpi}", *options, "-n", ranks, *program])
+    return _lines([f"mpirun.{mpi}", *options, "-n", ranks, *program], {"OMP_NUM_THREADS": "1"})
 
 
 def on_hosts(mpi: str, hosts: Sequence[Host], ranks: Sequence[int], folder: Path, *program: object) -> list[str]:
     """The same with so many ranks on each host; ranks of a host follow one another."""
-    return _lines(command_on_hosts(mpi, hosts, ranks, folder, *program))
+    return _lines(command_on_hosts(mpi, hosts, ranks, folder, *program), ENVIRONMENT)
 
 
 def command_on_hosts(
@@ -83,8 +83,8 @@ def _agent(hosts: Sequence[Host], folder: Path) -> Path:
     return path
 
 
-def _lines(call: Sequence[object]) -> list[str]:
-    environment = {**os.environ, **ENVIRONMENT}
+def _lines(call: Sequence[object], more: dict[str, str]) -> list[str]:
+    environment = {**os.environ, **more}
     done = run_program(call, stderr=subprocess.STDOUT, timeout_s=TIMEOUT_S, env=environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}"
     return sorted(line for line in done.stdout.splitlines() if re.match(r"\[\d+\] ", line))
