@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
+.PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists frames bench-dtensor bench-gpu torch-suite clean library everything
 
@@ -39,6 +39,10 @@ test-arm:  ## cross-compile what needs no torch for 64-bit Arm and run its tests
 	@cmake --preset arm >/dev/null
 	@echo "== building for Arm" && cmake --build build/arm
 	@echo "== tests under qemu" && G_SLICE=always-malloc ctest --test-dir build/arm --output-on-failure -j 2
+
+test-mpi: library  ## C++ programs under mpirun of Open MPI and MPICH on network namespaces: all of them, make test runs a part
+	@scripts/setup test
+	@SHARDWAY_MPI_WHOLE=1 $(PYTHON) -m pytest -q tests/mpi
 
 torch-suite: library  ## PyTorch's own tests of backends, on ours, and its op database on DTensors
 	@scripts/setup test

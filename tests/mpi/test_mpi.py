@@ -14,7 +14,7 @@ import pytest
 
 import shardway as sw
 from tests.support.hosts import Host, NoHosts, hosts
-from tests.support.mpi import MPIS, on_hosts, on_one_host, skip_without
+from tests.support.mpi import MPIS, on_hosts, on_one_host, skip_unless_whole, skip_without
 from tests.support.programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +108,8 @@ def test_spans_on_one_host(mpi: str, ranks: int) -> None:
 def test_spans_on_several_hosts_are_those_of_one(
     mpi: str, three_hosts: tuple[Host, ...], counts: tuple[int, ...], program: str, tmp_path: Path
 ) -> None:
+    if counts != (2, 1):
+        skip_unless_whole("another map of hosts")
     lines = on_hosts(mpi, three_hosts[: len(counts)], counts, tmp_path, built(mpi) / program, "calls")
     check_spans(lines, sum(counts))
     assert lines == alone(mpi, sum(counts), "spans", "calls")
@@ -132,6 +134,8 @@ def test_join_finds_mpi_by_itself(
 def test_tensors_on_two_hosts_are_those_of_one(
     mpi: str, three_hosts: tuple[Host, ...], level: str, tmp_path: Path
 ) -> None:
+    if level == "single":
+        skip_unless_whole("another level of threads")
     lines = on_hosts(mpi, three_hosts[:2], (2, 2), tmp_path, built(mpi) / "tensors", level)
     assert lines == alone(mpi, 4, "tensors", level)
     refusal = "all_gather_v: ranks disagree on dtype: float32 on rank 0, float64 on rank 3"

@@ -17,6 +17,7 @@ from tests.support.programs import run_program
 
 MPIS = ("openmpi", "mpich")
 TIMEOUT_S = 60
+WHOLE = "SHARDWAY_MPI_WHOLE"  # in the environment: run what takes long, or what MPICH at times hangs in
 
 # Debian's MPICH would find the memory of a machine across network namespaces.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
@@ -41,6 +42,11 @@ def skip_without(mpi: str) -> None:
             pytest.skip(f"there is no {program} (Debian: {mpi}-bin, lib{mpi}-dev)")
 
 
+def skip_unless_whole(reason: str) -> None:
+    if not os.environ.get(WHOLE):
+        pytest.skip(f"{reason}: make test-mpi runs it")
+
+
 def on_one_host(mpi: str, ranks: int, *program: object) -> list[str]:
     """What the ranks print, each line behind its rank's number, sorted."""
     options = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}[mpi]
@@ -49,6 +55,8 @@ def on_one_host(mpi: str, ranks: int, *program: object) -> list[str]:
 
 def on_hosts(mpi: str, hosts: Sequence[Host], ranks: Sequence[int], folder: Path, *program: object) -> list[str]:
     """The same with so many ranks on each host; ranks of a host follow one another."""
+    if mpi == "mpich":
+        skip_unless_whole("MPI_Finalize of Debian's MPICH at times hangs over UCX's TCP")
     return _lines(command_on_hosts(mpi, hosts, ranks, folder, *program), ENVIRONMENT)
 
 
