@@ -7,8 +7,8 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "hosts_backend/hosts_backend.h"
 #include "bindings.h"
+#include "hosts_backend/hosts_backend.h"
 #include "transport/c10d/virtual_group.h"
 #include "transport/group/process_group.h"
 #include "transport/group/survivors.h"
