@@ -78,7 +78,7 @@ def _replace_shrink(by: Callable[[Op], Op]) -> None:
 
 
 def _wait_for_the_dead(shrink: Op) -> Op:
-    return lambda *given, **options: (shrink(*given, **options), time.sleep(DEATH_TIMEOUT_S))[0]
+    return lambda *given, **options: (shrink(*given, **options), time.sleep(DEATH_TIMEOUT_S + 1.0))[0]
 
 
 def _come_late(shrink: Op) -> Op:
