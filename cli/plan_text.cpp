@@ -76,7 +76,7 @@ std::string stacked(const std::vector<Picture>& pictures, const Terminal& termin
   for (const Picture& picture : pictures) {
     text += bold(terminal, picture.heading) + "\n";
     for (const std::string& line : picture.lines) text += coloured(line, terminal) + "\n";
-    text += "\n";
+    text += '\n';
   }
   return text;
 }
@@ -90,7 +90,7 @@ std::string side_by_side(const Picture& left, const Picture& right, const Termin
     const std::string line = i < left.lines.size() ? left.lines[i] : "";
     text += coloured(line, terminal);
     if (i < right.lines.size()) text += gap_after(line) + coloured(right.lines[i], terminal);
-    text += "\n";
+    text += '\n';
   }
   return text + "\n";
 }

@@ -121,7 +121,7 @@ std::string sweep_text(const Layout& from, const Layout& to, const Sweep& sweep,
     if (row.plan != last_plan) {
       text += "  " + bold(terminal, shortened(row.plan, columns - std::min(columns, kBeforePlan)));
     }
-    text += "\n";
+    text += '\n';
     last_plan = row.plan;
   }
   return text;

@@ -123,9 +123,9 @@ int serve(Contender& contender, Meeting& meeting, const std::string& path) {
   std::ofstream out(place + ".out");
   for (std::string line; std::getline(in, line);) {
     try {
-      out << run(contender, meeting, task_from(line)) << std::endl;
+      out << run(contender, meeting, task_from(line)) << '\n' << std::flush;
     } catch (const std::exception& error) {
-      out << "error " << error.what() << std::endl;
+      out << "error " << error.what() << '\n' << std::flush;
       return 1;
     }
   }

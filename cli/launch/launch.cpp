@@ -65,7 +65,7 @@ int64_t read_may_lose(const std::string& written, int64_t ranks) {
 
 ExitCode answer(const WrittenLaunch& written, std::vector<std::string> command) {
   if (command.empty()) throw std::invalid_argument("there is no program to run; see shardway launch --help");
-  if (command.front().starts_with("-"))
+  if (command.front().starts_with('-'))
     throw std::invalid_argument(command.front() + " is not known here; see shardway launch --help");
   LaunchCall call{.keeps_going = written.keeps_going, .command = std::move(command)};
   call.ranks = count_given("--ranks", written.ranks, "the number of ranks, such as 4");

@@ -81,7 +81,7 @@ std::string repr_of(const Topology& t) {
   for (const auto& [name, link] : t.dims) {
     text += (name == t.dims.begin()->first ? ", dims={'" : ", '") + name + "': " + repr_of(link);
   }
-  if (!t.dims.empty()) text += "}";
+  if (!t.dims.empty()) text += '}';
   if (t.ranks_per_host > 0) text += ", ranks_per_host=" + std::to_string(t.ranks_per_host);
   if (!t.host_of_rank.empty()) text += ", host_of_rank=" + text_of(tuple_of(t.host_of_rank));
   if (t.two_levels) text += ", two_levels=True";

@@ -73,7 +73,7 @@ json await(const std::string& job, const std::function<bool(const json&)>& holds
   std::string last;
   while (std::chrono::steady_clock::now() < end) {
     last = status("--json --job " + job).text;
-    if (last.starts_with("{")) {
+    if (last.starts_with('{')) {
       json found = json::parse(last).at("jobs").at(0);
       if (found.at("processes").size() == kRanks && holds(found)) return found;
     }

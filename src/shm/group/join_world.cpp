@@ -60,16 +60,19 @@ struct EngineWord {
   uint64_t handshake = kHandshakeVersion;
 };
 
+std::string differing_engines(const EngineWord& first, const EngineWord& there, size_t rank) {
+  std::string text = "engines differ: ";
+  text.append(first.name.data()).append(" on rank 0, ").append(there.name.data());
+  return text.append(" on rank ").append(std::to_string(rank));
+}
+
 void check_same_engine(MessageEngine& engine) {
   EngineWord mine;
   const std::string name = engine.name().substr(0, mine.name.size() - 1);
   std::memcpy(mine.name.data(), name.data(), name.size());
   const auto words = words_of<EngineWord>(engine.exchange(std::as_bytes(std::span(&mine, 1))), engine.size());
   for (size_t rank = 1; rank < words.size(); ++rank) {
-    const std::string there = words[rank].name.data();
-    const std::string first = words[0].name.data();
-    if (there != first)
-      refuse("engines differ: " + first + " on rank 0, " + there + " on rank " + std::to_string(rank));
+    if (words[rank].name != words[0].name) refuse(differing_engines(words[0], words[rank], rank));
     if (words[rank].handshake != words[0].handshake)
       refuse("rank " + std::to_string(rank) + " runs another version of shardway than rank 0");
   }
