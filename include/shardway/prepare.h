@@ -56,7 +56,7 @@ class PreparedCall {
   const RunBytes& bytes() const;
   std::string explain() const;
 
-  struct State;
+  struct [[gnu::visibility("hidden")]] State;
   explicit PreparedCall(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:

@@ -63,12 +63,13 @@ void Capture::next_round() {
 }
 
 void Capture::add_alone(const Route& route, const at::Tensor& x, const at::Tensor& out) {
-  round().alone.push_back({.call = {&routes_.emplace_back(route), x, out}, .input = claim_input(x)});
+  round().alone.push_back(
+      {.call = {&routes_.emplace_back(KeptRoute{route}).route, x, out}, .input = claim_input(x)});
 }
 
 void Capture::add_together(const RouteCall& call) {
   KeptMove& kept = round().together.emplace_back(KeptMove{.call = call, .input = claim_input(call.x)});
-  kept.call.route = &routes_.emplace_back(*call.route);
+  kept.call.route = &routes_.emplace_back(KeptRoute{*call.route}).route;
   kept.call.event = nullptr;
 }
 

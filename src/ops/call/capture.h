@@ -20,6 +20,10 @@ inline constexpr const char* kNoGradient =
     "the tensor requires grad, but a prepared call has no gradient: pass it detached, or prepare the call "
     "under torch.no_grad()";
 
+struct KeptRoute {
+  Route route;
+};
+
 // One route of a call with its tensors.
 struct KeptMove {
   RouteCall call = {};                         // its route is one of the capture's
@@ -97,7 +101,7 @@ class Capture {
   Collective collective_ = Collective::redistribute;
   uint64_t number_ = 0;
   int64_t least_bytes_ = 0;
-  std::deque<Route> routes_;  // the moves point into it
+  std::deque<KeptRoute> routes_;  // the moves point into it
   std::vector<KeptInput> inputs_;
   std::vector<bool> is_claimed_;  // by input
   std::vector<KeptRound> rounds_;
