@@ -25,7 +25,7 @@ class Place:
     rank: int
     size: int
 
-    def connect(self, *, secret: str = "open", timeout: float = 10.0) -> sw.JobLink:
+    def connect(self, *, secret: str = "open", timeout: float = 25.0) -> sw.JobLink:
         return sw.connect(self.address, self.role, self.rank, self.size, secret=secret, timeout=timeout)
 
     def await_holder(self) -> None:
@@ -46,7 +46,7 @@ def run_jobs(
     address: str | None = None,
     dying: Collection[tuple[str, int]] = (),
     enter: Enter = lambda rank, size: None,
-    timeout_s: float = 40.0,
+    timeout_s: float = 90.0,
 ) -> dict[str, list[Any]]:
     """Runs `body(place)` in every rank of every job, started in the order given; what each returned. Ranks in `dying`
     must end without an answer."""

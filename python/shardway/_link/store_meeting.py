@@ -6,10 +6,12 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import TCPStore
 
-from .address import listening
+from .address import Address, listening
 from .wire import Message
 
-_ATTEMPT = timedelta(seconds=3)  # the store is there, or its process has died
+# The store is there, or its process has died. Longer than 5 s: TCPStore asks for the name of the other side, and that
+# takes so long where the answer of a name server got lost.
+_ATTEMPT = timedelta(seconds=7)
 
 
 class StoreMeeting:
@@ -33,6 +35,7 @@ class StoreMeeting:
 
 def met_at(place: Message, timeout: timedelta) -> TCPStore:
     """As one of the ranks, in the serving process too: there the store would outlive its closing otherwise."""
+    Address(place["host"], place["port"]).dial(timeout.total_seconds()).close()  # refused if its process has died
     store = TCPStore(place["host"], place["port"], is_master=False, timeout=min(timeout, _ATTEMPT))
     store.set_timeout(timeout)
     return store
