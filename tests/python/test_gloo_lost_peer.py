@@ -85,6 +85,7 @@ def test_a_death_in_the_middle_of_a_message_is_told_within_a_second(how):
                 MIDDLES[how]()
         assert time.monotonic() - start < SOON_S, "told too late"
         assert "rank 1 could not be reached" in told(lambda: gather(rows=3))
+        time.sleep(SOON_S)  # the other survivor might name this one if it left before
 
     with pytest.raises(pytest.fail.Exception) as failed:
         run_patiently(3, body, how)

@@ -127,7 +127,8 @@ FOUND = {  # what is planted: the kind of rounds, how the world ends, and what c
 def test_what_is_planted_is_found(seed, planted):
     kind, ending, title = FOUND[planted]
     limit_s = 2.0 if planted == "hang" else 60.0
-    tally = _soaked(seed, planted, limit_s, ending=ending, rounds=3, kinds=(kind,))
+    rounds = 30 if planted == "wrong" else 3  # a rank may have nothing but empty results in a few
+    tally = _soaked(seed, planted, limit_s, ending=ending, rounds=rounds, kinds=(kind,))
     assert tally.zeros[title] > 0, tally.findings
 
 
