@@ -80,10 +80,21 @@ StepKind kind_from(const JsonField& field) {
   field.refuse("is '" + field.text() + "', which is no kind of step");
 }
 
+std::vector<int64_t> mesh_dims_from(const JsonField& field, const Mesh& mesh) {
+  std::vector<int64_t> dims = field.integers();
+  const auto count = static_cast<int64_t>(mesh.shape().size());
+  for (const int64_t dim : dims) {
+    if (dim < 0 || dim >= count)
+      field.refuse("has " + std::to_string(dim) + ", which is no dim of a mesh of " + std::to_string(count));
+  }
+  return dims;
+}
+
 Step step_from(const JsonField& field) {
+  const Layout from = layout_from(field.at("from"));
   return {.kind = kind_from(field.at("kind")),
-          .mesh_dims = field.at("mesh_dims").integers(),
-          .from = layout_from(field.at("from")),
+          .mesh_dims = mesh_dims_from(field.at("mesh_dims"), from.mesh()),
+          .from = from,
           .to = layout_from(field.at("to")),
           .cost_us = field.at("cost_us").number(),
           .latency_us = field.at("latency_us").number(),

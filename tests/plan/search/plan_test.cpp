@@ -216,6 +216,16 @@ TEST(PlanRefuses, JsonThatIsNoPlan) {
     EXPECT_NE(refusal_of([&] { plan_from_json(text); }), "") << text;
 }
 
+TEST(PlanJson, OfAStepOverADimThatItsMeshHasNotIsRefused) {
+  const Layout rows({8, 6}, DType::f32, Mesh({2}), {shard(0)});
+  std::string text = to_json(*plan(rows, rows.with({replicate()})));
+  const std::string dims = "\"mesh_dims\": [\n    0";
+  ASSERT_NE(text.find(dims), std::string::npos) << text;
+  text.replace(text.find(dims) + dims.size() - 1, 1, "1");
+  EXPECT_NE(refusal_of([&] { plan_from_json(text); }).find("has 1, which is no dim of a mesh of 1"),
+            std::string::npos);
+}
+
 TEST(PlanRefuses, WhatCannotBe) {
   const Layout from = on_2x2x2({shard(0), replicate(), replicate()});
   EXPECT_TRUE(refuses_with(
