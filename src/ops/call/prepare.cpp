@@ -111,6 +111,7 @@ struct PreparedCall::State {
   const Group& group() const { return *kept.group(); }
   const char* name() const { return name_of(kept.collective()); }
   bool meets() const { return bytes.exchanges > 0; }
+  at::Tensor first_input() const { return kept.inputs().empty() ? at::Tensor() : kept.inputs()[0].given; }
 
   // Prepares the moves for where the tensors lie now.
   void make_ready() {
@@ -126,15 +127,20 @@ struct PreparedCall::State {
   }
 
   template <class Visit>
-  void each_tensor(const Visit& visit) const {
+  void each_move(const Visit& visit) const {
     for (const KeptRound& round : kept.rounds()) {
       for (const auto* list : {&round.alone, &round.together}) {
-        for (const KeptMove& move : *list) {
-          visit(move.call.x);
-          visit(move.call.out);
-        }
+        for (const KeptMove& move : *list) visit(move);
       }
     }
+  }
+
+  template <class Visit>
+  void each_tensor(const Visit& visit) const {
+    each_move([&](const KeptMove& move) {
+      visit(move.call.x);
+      visit(move.call.out);
+    });
   }
 
   bool have_tensors_moved() const {
@@ -149,15 +155,11 @@ struct PreparedCall::State {
 
   // Throws BadArgument if a tensor was given another shape since the call was prepared.
   void check_shapes() const {
-    for (const KeptRound& round : kept.rounds()) {
-      for (const auto* list : {&round.alone, &round.together}) {
-        for (const KeptMove& move : *list) {
-          const bool is_same = move.call.x.sizes() == at::IntArrayRef(move.call.route->input_shape) &&
-                               move.call.out.sizes() == at::IntArrayRef(move.call.route->output_shape);
-          if (!is_same) throw BadArgument("a tensor of the prepared call has been given another shape");
-        }
-      }
-    }
+    each_move([](const KeptMove& move) {
+      const bool is_same = move.call.x.sizes() == at::IntArrayRef(move.call.route->input_shape) &&
+                           move.call.out.sizes() == at::IntArrayRef(move.call.route->output_shape);
+      if (!is_same) throw BadArgument("a tensor of the prepared call has been given another shape");
+    });
   }
 
   void check_input(size_t i, const at::Tensor& x) const {
@@ -183,10 +185,7 @@ struct PreparedCall::State {
 
   void note_outputs() {
     outputs.clear();
-    for (const KeptRound& round : kept.rounds()) {
-      for (const KeptMove& move : round.alone) outputs.insert(memory_of(move.call.out));
-      for (const KeptMove& move : round.together) outputs.insert(memory_of(move.call.out));
-    }
+    each_move([&](const KeptMove& move) { outputs.insert(memory_of(move.call.out)); });
     for (const KeptCopy& copy : kept.copies()) outputs.insert(memory_of(copy.out));
   }
 
@@ -222,8 +221,7 @@ struct PreparedCall::State {
   // Throws this rank's problem; on the other ranks, too, as far as they can hear it.
   [[noreturn]] void refuse(const std::string& problem) {
     Transport& transport = group().transport();
-    const at::Tensor x = kept.inputs().empty() ? at::Tensor() : kept.inputs()[0].given;
-    if (meets() && transport.compares_every_call(x)) {
+    if (meets() && transport.compares_every_call(first_input())) {
       // The others find a mark that is not theirs, and all ranks say what they were about to do.
       const Subject own{.mark = shm::mark_of(kRefused, runs), .name = name(), .words = [&] {
                           return c10::str("run ", runs, " of the prepared ", name(), ", in which ", problem,
@@ -239,7 +237,7 @@ struct PreparedCall::State {
 
   // Under SHARDWAY_CHECK=1 the ranks compare the run, unless they do so anyway. Collective.
   void compare(const std::string& problem = {}) const {
-    const at::Tensor x = kept.inputs().empty() ? at::Tensor() : kept.inputs()[0].given;
+    const at::Tensor x = first_input();
     Transport& transport = group().transport();
     if (!meets() || transport.compares_every_call(x) || !checks_every_call(x, group())) return;
     Call call{.collective = Collective::redistribute, .problem = problem};
@@ -264,13 +262,10 @@ struct PreparedCall::State {
 
   // So that autograd sees that a result has changed since it was used.
   void mark_outputs() const {
-    const auto mark = [](const at::Tensor& out) {
+    each_move([](const KeptMove& move) {
+      const at::Tensor& out = move.call.out;
       if (!out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
-    };
-    for (const KeptRound& round : kept.rounds()) {
-      for (const KeptMove& move : round.alone) mark(move.call.out);
-      for (const KeptMove& move : round.together) mark(move.call.out);
-    }
+    });
   }
 
   Capture kept;

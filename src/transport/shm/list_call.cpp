@@ -52,8 +52,8 @@ void pack_push(const RouteCall& call, const Move& push, const at::Tensor& runs, 
     return;
   }
   const shm::FixedDims strides = byte_strides(call.x);
-  const auto* from = static_cast<const std::byte*>(call.x.const_data_ptr());
-  for (size_t d = 0; d < strides.size(); ++d) from += push.mine.offset[d] * strides[d];
+  const auto* from =
+      static_cast<const std::byte*>(call.x.const_data_ptr()) + shm::offset_bytes(push.mine.offset, strides);
   auto* to = static_cast<std::byte*>(runs.mutable_data_ptr()) + place;
   shm::pack_box(to, from, strides, push.mine.extent, static_cast<int64_t>(call.x.itemsize()));
 }
