@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import shardway as sw
-from tests.support.hosts import Host, NoHosts, hosts
+from tests.support.hosts import Host, hosts_or_skip
 from tests.support.mpi import MPIS, on_hosts, on_one_host, skip_unless_whole, skip_without
 from tests.support.programs import run_program
 
@@ -45,11 +45,8 @@ def mpi(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def three_hosts() -> Iterator[tuple[Host, ...]]:
-    try:
-        with hosts(3) as made:
-            yield made
-    except NoHosts as why:
-        pytest.skip(str(why))
+    with hosts_or_skip(3) as made:
+        yield made
 
 
 @functools.lru_cache

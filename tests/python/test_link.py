@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
-import signal
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,10 +15,8 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from shardway._link import joint, member
 from shardway._link.overlap import overlaps
-from tests.support.hosts import Host, NoHosts, hosts
-from tests.support.jobs import Place, free_ports, in_a_child, run_jobs
+from tests.support.jobs import Place, free_ports, poisoned, run_jobs
 from tests.support.mesh_reference import Layouts, held, part, same_bits
 
 ROWS, COLUMNS = 7, 6
@@ -34,10 +29,6 @@ def whole(version: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def on(size: int, placement: sw.Placement, dtype: torch.dtype = torch.float32) -> sw.Layout:
     return sw.Layout((ROWS, COLUMNS), dtype, sw.Mesh((size,)), [placement])
-
-
-def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.full(shape, float("nan"), dtype=dtype)
 
 
 # What arrives.
@@ -278,7 +269,7 @@ def test_a_part_of_several_ranks_can_be_made_where_nothing_is_distributed_and_no
 
 
 def _publish_another_model(place: Place) -> str:
-    with place.connect(timeout=5) as link:
+    with place.connect(timeout=12) as link:
         source = link.publish({"w": whole(1), "x": torch.ones(3), "mine": torch.ones(2)})
         with pytest.raises(ValueError) as found:
             source.send()
@@ -288,7 +279,7 @@ def _publish_another_model(place: Place) -> str:
 
 def _subscribe_wrongly_first(place: Place) -> str:
     shared = poisoned(4)
-    with place.connect(timeout=5) as link:
+    with place.connect(timeout=12) as link:
         wrong = {"w": poisoned(ROWS, 5), "x": shared[:3].double(), "yours": shared[:2], "too": shared[1:]}
         with pytest.raises(ValueError) as found:
             link.subscribe(wrong)
@@ -315,7 +306,7 @@ def test_every_difference_is_in_one_error_on_all_ranks_of_both_sides():
 
 
 def _declare(place: Place, what: dict[str, object], call: str = "publish") -> str:
-    with place.connect(timeout=5) as link, pytest.raises(ValueError) as found:
+    with place.connect(timeout=12) as link, pytest.raises(ValueError) as found:
         getattr(link, call)(what)
     return str(found.value)
 
@@ -452,217 +443,7 @@ def test_what_listens_there_must_be_a_link():
             place.connect(timeout=1)
 
 
-# Who dies and comes back.
-
-
-def _die(*_: object, **__: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _then_die(function):
-    def run(*args, **kwargs):
-        function(*args, **kwargs)
-        _die()
-
-    return run
-
-
-def _die_in_the_copy(function):
-    def run(*args, **kwargs):
-        signal.setitimer(signal.ITIMER_REAL, 0.004)  # whose signal ends a process
-        function(*args, **kwargs)
-        _die()
-
-    return run
-
-
-# What a victim does to itself before its second send or receive, or before its first ("group").
-MOMENTS = {
-    "idle": lambda: _die(),
-    "waiting": lambda: setattr(member.Connection, "_next", _die),
-    "group": lambda: setattr(joint, "_made_group", _die),
-    "move": lambda: setattr(joint, "redistribute", _die),
-    "copy": lambda: setattr(joint, "redistribute", _die_in_the_copy(joint.redistribute)),
-    "moved": lambda: setattr(joint, "redistribute", _then_die(joint.redistribute)),
-}
-BIG = 1 << 22  # elements
-
-
-def _train_until_lost(place: Place, value: float, prepare) -> None:
-    weights = torch.full((BIG,), value)
-    with place.connect(timeout=12) as link:
-        source = link.publish({"w": weights})
-        _use_until_lost(source.send, prepare)
-
-
-def _generate_until_lost(place: Place, prepare) -> None:
-    with place.connect(timeout=12) as link:
-        target = link.subscribe({"w": torch.empty(BIG)})
-        _use_until_lost(target.receive, prepare)
-
-
-def _use_until_lost(call, prepare) -> None:
-    """`prepare`, of a victim, sees to its death in what follows; without it, another rank of the job is the victim."""
-    with contextlib.nullcontext() if prepare is not None else pytest.raises(dist.DistBackendError):
-        if prepare is not MOMENTS["group"]:
-            assert call() == 1
-        if prepare is not None:
-            prepare()
-        call()
-        assert prepare is None, "the victim lives"
-        call()
-
-
-def _lose_and_come_back(place: Place, victim: int, moment: str, run, again) -> None:
-    """A rank of the job that loses a rank and is started again."""
-    if place.rank == victim:
-        assert in_a_child(lambda: run(place, MOMENTS[moment])) in (signal.SIGKILL, signal.SIGALRM)
-    else:
-        run(place, None)
-    again(place)
-
-
-def _survive(call, errors: list[str]) -> int:
-    try:
-        return call()
-    except dist.DistBackendError as error:
-        errors.append(str(error))
-    assert len(errors) < 3, errors
-    return _survive(call, errors)
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("victim", [0, 1], ids=["holder", "rank1"])
-def test_a_trainer_that_dies_and_comes_back_sends_the_next_version_whole(victim, moment):
-    def again(place: Place) -> None:
-        with place.connect(timeout=25) as link:
-            link.publish({"w": torch.full((BIG,), 7.0)}).send()
-
-    def train(place: Place) -> None:
-        _lose_and_come_back(place, victim, moment, lambda at, prepare: _train_until_lost(at, 1.0, prepare), again)
-
-    def generate(place: Place) -> None:
-        got, errors, states = poisoned(BIG), [], []
-        place.await_holder()
-        with place.connect(timeout=25) as link:
-            target = link.subscribe({"w": got})
-
-            def receive() -> int:
-                try:
-                    return target.receive()
-                finally:
-                    states.append(target.incomplete)
-
-            if moment != "group":
-                assert target.receive() == 1 and bool((got == 1.0).all())
-            version = _survive(receive, errors)
-            while bool((got == 1.0).all()):  # the last version of the first trainer was whole here when it died
-                version = _survive(receive, errors)
-            assert moment not in ("group", "move") or re.match(r"version \d did not arrive: ", states[0]), states
-            assert version > (moment != "group") and target.version == version and target.incomplete is None
-        assert bool((got == 7.0).all())
-        assert 1 <= len(errors) <= 2 and re.search(rf"trainer rank {victim}", errors[0]), errors
-
-    run_jobs({"trainer": (2, train), "generator": (1, generate)})
-
-
-@pytest.mark.parametrize("moment", ["idle", "waiting", "move", "copy", "moved"])
-def test_a_generator_that_dies_and_comes_back_gets_the_next_version_whole(moment):
-    def again(place: Place) -> None:
-        got = poisoned(BIG)
-        with place.connect(timeout=25) as link:
-            target = link.subscribe({"w": got})
-            assert target.receive() > 1
-        assert bool((got == 2.0).all())
-
-    def generate(place: Place) -> None:
-        _lose_and_come_back(place, 1, moment, _generate_until_lost, again)
-
-    def train(place: Place) -> None:
-        weights, errors = torch.full((BIG,), 1.0), []
-        with place.connect(timeout=25) as link:
-            source = link.publish({"w": weights})
-            assert source.send() == 1
-            weights.fill_(2.0)
-            assert _survive(source.send, errors) == source.version > 1
-        assert len(errors) == 1 and "role generator rank 1" in errors[0], errors
-
-    run_jobs({"trainer": (2, train), "generator": (2, generate)})
-
-
-def test_a_replica_that_dies_costs_the_other_nothing():
-    def train(place: Place) -> None:
-        with place.connect() as link:
-            source = link.publish({"w": whole(1)})
-            _await_subscribers(link, 2)
-            with pytest.raises(dist.DistBackendError, match="version 1 did not arrive whole: role b rank 0 died"):
-                source.send()
-            assert source.send() == 2
-
-    def serve(place: Place) -> None:
-        got = poisoned(ROWS, COLUMNS)
-        place.await_holder()
-        with place.connect() as link:
-            target = link.subscribe({"w": got})
-            version = _survive(target.receive, [])
-            if version == 1:
-                assert torch.equal(got, whole(1))
-                version = target.receive()
-            assert version == 2 and torch.equal(got, whole(1))
-
-    def die(place: Place) -> None:
-        place.await_holder()
-        with place.connect() as link:
-            target = link.subscribe({"w": poisoned(ROWS, COLUMNS)})
-            MOMENTS["moved"]()
-            target.receive()
-
-    run_jobs({"trainer": (1, train), "a": (1, serve), "b": (1, die)}, dying=[("b", 0)])
-
-
-def _await_subscribers(link: sw.JobLink, count: int) -> None:
-    registry = link._membership._hub._registry
-    while sum(role.is_agreed for role in list(registry.roles.values())) < count:
-        time.sleep(0.005)
-
-
-def test_a_forked_child_does_not_hide_the_death_of_the_process_that_holds_the_link():
-    def train(place: Place) -> None:
-        def hold() -> None:
-            link = place.connect()
-            link.publish({"w": torch.ones(2)}).send()
-            if os.fork() == 0:
-                with pytest.raises(ValueError, match="of process"):
-                    link.publish({"w": torch.ones(2)})
-                time.sleep(3)
-                os._exit(0)
-            _die()
-
-        in_a_child(hold)
-
-    def generate(place: Place) -> None:
-        place.await_holder()
-        with place.connect() as link:
-            target = link.subscribe({"w": torch.ones(2)})
-            target.receive()
-            start = time.monotonic()
-            with pytest.raises(dist.DistBackendError, match="role trainer rank 0, which holds the link, is gone"):
-                target.receive()
-            assert time.monotonic() - start < 2
-
-    run_jobs({"trainer": (1, train), "generator": (1, generate)})
-
-
 # Several hosts.
-
-
-@pytest.fixture
-def two_hosts() -> Iterator[tuple[Host, ...]]:
-    try:
-        with hosts(2) as made:
-            yield made
-    except NoHosts as why:
-        pytest.skip(str(why))
 
 
 def test_between_hosts_the_link_moves_by_gloo(two_hosts):

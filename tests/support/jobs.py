@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 import shardway as sw
 
 from .programs import end_with_parent
@@ -63,6 +65,11 @@ def run_jobs(
     for place, answer in zip(places, found, strict=True):
         answers[place.role].append(answer)
     return answers
+
+
+def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A destination in which nothing has arrived."""
+    return torch.full(shape, float("nan"), dtype=dtype)
 
 
 def free_ports(count: int) -> list[int]:
