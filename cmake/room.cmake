@@ -1,6 +1,9 @@
 # shardway_room(FOLDER [TORCH] SOURCES ... USES ...): a folder of src as a target named after it. It is compiled in a view
 # of src that has its own folder and those of the rooms it uses, with what those use: an include of any other room finds
 # no file. Nothing is linked here; a house is.
+set(SHARDWAY_VIEWS ${PROJECT_BINARY_DIR}/rooms CACHE PATH "where those views lie; builds that share them share a compiler cache")
+mark_as_advanced(SHARDWAY_VIEWS)
+
 function(shardway_room folder)
   cmake_parse_arguments(ROOM "TORCH" "" "SOURCES;USES" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
@@ -15,7 +18,7 @@ function(shardway_room folder)
   endforeach()
   list(REMOVE_DUPLICATES seen)
   set_property(TARGET ${target} PROPERTY SHARDWAY_SEES "${seen}")
-  set(view ${PROJECT_BINARY_DIR}/rooms/${name})
+  set(view ${SHARDWAY_VIEWS}/${name})
   file(REMOVE_RECURSE ${view})
   foreach(room ${seen})
     get_filename_component(parent ${view}/${room} DIRECTORY)

@@ -19,6 +19,7 @@ from tests.support.programs import run_program
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
 FOLDER = ROOT / "build/consumer"  # always the same paths: the compiler cache knows them
+VIEWS = f"-DSHARDWAY_VIEWS={BUILD / 'rooms'}"  # what the tested build has compiled is in the cache, too
 TIMEOUT_S = 400
 TORCH = Path(torch.__file__).parent
 
@@ -91,7 +92,7 @@ def test_what_make_demo_builds_serves_a_consumer_without_torch() -> None:
 def test_a_build_without_torch_installs_what_a_consumer_links() -> None:
     build = FOLDER / "no-torch"
     shutil.rmtree(build, ignore_errors=True)
-    run("cmake", "--preset", "no-torch", "-B", build, "-DSHARDWAY_TESTS=OFF")
+    run("cmake", "--preset", "no-torch", "-B", build, "-DSHARDWAY_TESTS=OFF", VIEWS)
     run("cmake", "--build", build)
     run("cmake", "--install", build, "--prefix", FOLDER / "no-torch-prefix")
     missing = configure("lean", str(FOLDER / "no-torch-prefix"), expect=1)
@@ -101,7 +102,8 @@ def test_a_build_without_torch_installs_what_a_consumer_links() -> None:
 
 
 def test_a_consumer_fetches_the_sources_of_what_needs_no_torch() -> None:
-    configure("fetched", "", "-DSHARDWAY_FROM=sources", f"-DSHARDWAY_SOURCES={ROOT}", "-DCMAKE_BUILD_TYPE=Release")
+    sources = ["-DSHARDWAY_FROM=sources", f"-DSHARDWAY_SOURCES={ROOT}", "-DCMAKE_BUILD_TYPE=Release"]
+    configure("fetched", "", *sources, VIEWS)
     cache = (FOLDER / "fetched/CMakeCache.txt").read_text()
     assert "SHARDWAY_TORCH:BOOL=OFF" in cache and "CLI11" not in cache
     runs_without_torch("fetched")
