@@ -87,9 +87,17 @@ def forks(world: World, draw: Draw) -> None:
     seed, group = draw.integer(0, 2**31), one_of(draw, world.groups.staying[1:3])
     own = Draw(seed + world.rank)
     bodies = [one_of(own, (_child_that_calls, _child_that_allocates)) for _ in range(own.integer(1, 4))]
+    _use_torch_first(world, group, seed)
     with beside(lambda: _cases_on(world, group, seed, 8)):
         for body in bodies:
             _fork(world, lambda body=body: body(world.groups.staying))  # type: ignore[misc]
+
+
+def _use_torch_first(world: World, group: Group, seed: int) -> None:
+    """An operator of torch initialises a static variable in its first call. A child that is forked while another thread
+    does that waits for ever when it uses the operator itself, whatever library it came from."""
+    _cases_on(world, group, seed, 8)
+    _child_that_allocates([])
 
 
 def forks_before_first(world: World, draw: Draw) -> None:
