@@ -102,7 +102,7 @@ def _use_torch_first(world: World, group: Group, seed: int) -> None:
 
 def forks_before_first(world: World, draw: Draw) -> None:
     """The first call of a group is a child's."""
-    group = new_group(range(world.size), one_of(draw, ("gloo", "shardway")), world.rank)
+    group = new_group(range(world.size), one_of(draw, ("gloo", "shardway")), world.rank, world.groups.timeout)
     _fork(world, lambda: _child_that_calls([group]))
     run_case(world, draw, group, any_case(draw, group.size))
     dist.destroy_process_group(group.pg)

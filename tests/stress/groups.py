@@ -43,7 +43,7 @@ class Group:
         return self.members.index(rank) if rank in self.members else None
 
 
-def new_group(members: Sequence[int], backend: str, rank: int, timeout: datetime.timedelta = TIMEOUT) -> Group:
+def new_group(members: Sequence[int], backend: str, rank: int, timeout: datetime.timedelta) -> Group:
     """Collective over all ranks."""
     pg = dist.new_group(list(members), backend=backend, timeout=timeout)
     return Group(tuple(members), backend, pg if rank in members else None)
