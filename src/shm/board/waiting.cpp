@@ -103,16 +103,22 @@ std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const 
 }
 
 int64_t Waiting::held_up_by(int64_t peer) const {
-  const auto is_stopped = [this](int64_t rank) {
-    const File& process = this->peer(rank).process();
-    return process && state_of(pid_of(process)) == ProcessState::stopped;
-  };
   for (int64_t step = 0; step < size() && !is_stopped(peer); ++step) {
     const int64_t next = board(peer).head().awaited.load(std::memory_order_relaxed);
-    if (next < 0 || next >= size() || next == rank_) break;
+    if (next < 0 || next >= size()) return peer;
+    if (next == rank_) break;
     peer = next;
   }
+  // Each rank shows one of those that it waits for, so ranks that wait for another one may show each other.
+  for (int64_t rank = 0; rank < size() && !is_stopped(peer); ++rank) {
+    if (rank != rank_ && is_stopped(rank)) return rank;
+  }
   return peer;
+}
+
+bool Waiting::is_stopped(int64_t peer) const {
+  const File& process = this->peer(peer).process();
+  return process && state_of(pid_of(process)) == ProcessState::stopped;
 }
 
 void Waiting::check_owners(const Few<int64_t>& owners) {

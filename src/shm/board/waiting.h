@@ -227,6 +227,7 @@ class Waiting {
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
   // Follows the ranks that wait for one another, from `peer` on, to the one that keeps them all waiting.
   int64_t held_up_by(int64_t peer) const;
+  bool is_stopped(int64_t peer) const;
   void check_interrupt();
   PeerLost lose(const Ended& ended);
   PeerLost lost() const;
