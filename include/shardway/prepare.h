@@ -48,6 +48,10 @@ class PreparedCall {
   // For a caller that cannot run it: counts as a run, and throws as run does for an input that does not fit.
   [[noreturn]] void refuse(const std::string& problem);
 
+  // Local: for a caller whose inputs alternate between several sets of tensors. Moves stay ready for that
+  // many sets, and keep their tensors; by default for the last one.
+  void keep_ready(int64_t sets);
+
   // Local: releases tensors and buffers. A later run throws.
   void close();
 

@@ -70,6 +70,9 @@ struct RedistributeListOptions {
   std::optional<int64_t> max_bytes = std::nullopt;
   std::optional<Group> group = std::nullopt;         // as in RedistributeOptions
   std::vector<std::vector<MeshTensor>> copies = {};  // with group: those of each tensor; or empty
+  // This rank's parts of the results, in the caller's memory; undefined entries, or no entries, for results
+  // in memory of their own. Any views, which share memory neither with one another nor with the tensors.
+  std::vector<at::Tensor> outs = {};
 };
 
 // Redistributes many tensors of one group at once, each to its own target. The values are the same as one by

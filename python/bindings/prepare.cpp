@@ -49,6 +49,7 @@ void bind_prepare(py::module_& module) {
             self.refuse(problem);
           },
           py::arg("problem"))
+      .def("keep_ready", &PreparedCall::keep_ready, py::arg("sets"))
       .def("close", &PreparedCall::close)
       .def("explain", &PreparedCall::explain)
       .def_property_readonly("distributed", &PreparedCall::distributed)

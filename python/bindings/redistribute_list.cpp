@@ -97,14 +97,26 @@ void read_all_copies(const py::handle& copies, Read& read) {
   for (const py::handle& of_tensor : copies) read.options.copies.push_back(read_copies(of_tensor));
 }
 
+// The caller's tensors for the results: None, or a list that has an entry per tensor.
+void read_outs(const py::handle& outs, Read& read) {
+  if (outs.is_none()) return;
+  if (!py::isinstance<py::list>(outs) && !py::isinstance<py::tuple>(outs))
+    throw BadArgument("out is a " + type_name(outs) + ", but t is a list: pass a list, too");
+  for (const py::handle& out : outs)
+    read.options.outs.push_back(out.is_none() ? at::Tensor() : read_tensor("an entry of out", out));
+  if (read.options.outs.empty()) throw BadArgument("out is an empty list");
+}
+
 // Reads a list that has as many placements as tensors.
 Read read_list(GivenTensors tensors, const py::sequence& placements, const py::object& mesh,
                const py::object& topology, const py::object& max_bytes,
-               const std::optional<Group>& living = std::nullopt, const py::object& copies = py::none()) {
+               const std::optional<Group>& living = std::nullopt, const py::object& copies = py::none(),
+               const py::object& outs = py::none()) {
   Read read{.tensors = std::move(tensors)};
   read.options.group = living;
   const std::string problem = problem_reading([&] {
     read_all_copies(copies, read);
+    read_outs(outs, read);
     read.options.topology = read_topology(topology);
     if (!max_bytes.is_none()) read.options.max_bytes = read_int("max_bytes", max_bytes);
     read_targets(placements, mesh, read);
@@ -141,7 +153,7 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
 py::object redistribute_list_of(const py::sequence& tensors, const py::sequence& placements,
                                 const py::object& mesh, const py::object& topology,
                                 const py::object& max_bytes, const py::object& async_op,
-                                const py::object& group, const py::object& copies) {
+                                const py::object& group, const py::object& copies, const py::object& out) {
   GivenTensors given;
   for (const py::handle& tensor : tensors) given.push_back(tensor.cast<const BoundTensor&>().tensor);
   const py::object first_object = tensors[0];
@@ -151,7 +163,7 @@ py::object redistribute_list_of(const py::sequence& tensors, const py::sequence&
   const std::string problem = problem_reading([&] { is_async = read_flag("async_op", async_op); });
   if (!problem.empty() && living) refuse_in_group(*living, problem);
   if (!problem.empty()) refuse_list(first.tensor, problem);
-  const Read read = read_list(std::move(given), placements, mesh, topology, max_bytes, living, copies);
+  const Read read = read_list(std::move(given), placements, mesh, topology, max_bytes, living, copies, out);
   if (is_async) {
     auto call = [&] {
       const py::gil_scoped_release release;

@@ -530,6 +530,7 @@ def redistribute_list(
     async_op: Literal[False],
     group: GroupLike,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None,
+    out: Sequence[Tensor | None] | None,
 ) -> list[MeshTensor]: ...
 @overload
 def redistribute_list(
@@ -541,6 +542,7 @@ def redistribute_list(
     async_op: bool,
     group: GroupLike,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None,
+    out: Sequence[Tensor | None] | None,
 ) -> list[MeshTensor] | MeshTensorListHandle: ...
 def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
     """Raises a problem of this rank on every rank of the tensor's group: collective."""
@@ -556,6 +558,7 @@ class KeptCall:
 
     def run(self, inputs: Sequence[Tensor | None] | None = None) -> None: ...
     def refuse(self, problem: str) -> NoReturn: ...
+    def keep_ready(self, sets: int) -> None: ...
     def close(self) -> None: ...
     def explain(self) -> str: ...
     @property

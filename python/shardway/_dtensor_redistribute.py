@@ -103,7 +103,7 @@ def redistribute_dtensors(
         _C.refuse_redistribute_list(_C.mesh_tensors(locals_[:1], sources[:1], group)[0], problem)
     if async_op:
         handle = _C.redistribute_list(
-            _C.mesh_tensors(locals_, sources, group), targets, mesh, topology, max_bytes, async_op, None, None
+            _C.mesh_tensors(locals_, sources, group), targets, mesh, topology, max_bytes, async_op, None, None, None
         )
         assert isinstance(handle, MeshTensorListHandle)
         return DTensorListHandle(handle, dtensors, kinds, device_mesh)

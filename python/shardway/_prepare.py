@@ -87,6 +87,11 @@ class PreparedCall(Generic[Result]):
             raise ValueError(f"prepare: {problem}")
         self._kept.refuse(problem)
 
+    def keep_ready(self, sets: int) -> None:
+        """For a caller whose inputs alternate between several sets of tensors: moves stay ready for that many sets, and
+        keep their tensors. By default for the last one."""
+        self._kept.keep_ready(sets)
+
     def explain(self) -> str:
         """Who sends how many bytes to whom in one run, the busiest rank, and the least that has to move."""
         return self._kept.explain()

@@ -84,6 +84,7 @@ def redistribute(
     async_op: Literal[False] = False,
     group: GroupLike = None,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None = None,
+    out: Sequence[Tensor | None] | None = None,
 ) -> list[MeshTensor]: ...
 @overload
 def redistribute(
@@ -96,6 +97,7 @@ def redistribute(
     async_op: Literal[True],
     group: GroupLike = None,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None = None,
+    out: Sequence[Tensor | None] | None = None,
 ) -> MeshTensorListHandle: ...
 @overload
 def redistribute(
@@ -129,6 +131,7 @@ def redistribute(
     grad_placements: Sequence[PlacementLike] | None = None,
     async_op: bool = False,
     group: GroupLike = None,
+    out: Sequence[Tensor | None] | None = None,
 ) -> Any: ...
 def redistribute(
     t: MeshTensor | DTensor | Sequence[MeshTensor | None] | Sequence[DTensor | None] | None,
@@ -142,6 +145,7 @@ def redistribute(
     async_op: bool = False,
     group: GroupLike = None,
     copies: Any = None,
+    out: Any = None,
 ) -> Any:
     """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
 
@@ -164,19 +168,27 @@ def redistribute(
     living rank that holds it, by a replica or by one of `copies`: the same tensor in other layouts, a MeshTensor or
     several, for a list an entry per tensor. What nobody holds any more is a ValueError on every rank that names the
     lost boxes. Without `mesh` the result is on the living ranks of a mesh of one dim. It has no gradient.
+
+    With `out`, for a list of MeshTensors, the parts of the results are written there: an entry per tensor, of the
+    part's shape and dtype, None for a result in memory of its own and on a rank that has no part. An entry may be any
+    view; it shares memory neither with another nor with the tensors. A prepared call writes there in every run.
     """
     if isinstance(t, MeshTensor):
+        if out is not None:
+            _C.refuse_redistribute(t, "out is for a list: pass [t], on every rank")
         return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, copies)
     if is_absent(t):
         if copies is not None:
             refuse("copies are for ranks that know how the tensors lie, but t is None", (), mesh, group)
-        return redistribute_absent(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group)
+        return redistribute_absent(
+            t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, out
+        )
     if isinstance(t, (list, tuple)):
         if plan is not None or grad_placements is not None:
             refuse("plan and grad_placements are for one tensor, but t is a list", t, mesh, group)
-        return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op, group, copies)
-    if group is not None or copies is not None:
-        refuse("group and copies are for MeshTensors: see MeshTensor.from_dtensor", [t], mesh, group)
+        return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op, group, copies, out)
+    if group is not None or copies is not None or out is not None:
+        refuse("group, copies and out are for MeshTensors: see MeshTensor.from_dtensor", [t], mesh, group)
     from shardway._dtensor_redistribute import redistribute_dtensor
 
     return redistribute_dtensor(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
@@ -191,6 +203,7 @@ def _redistribute_list(
     async_op: bool,
     group: GroupLike,
     copies: Any,
+    out: Any,
 ) -> Any:
     if not tensors:
         refuse("t is an empty list", tensors, mesh, group)
@@ -199,9 +212,9 @@ def _redistribute_list(
     if len(targets) != len(tensors):
         refuse(f"there are placements for {len(targets)} tensors, but t has {len(tensors)}", tensors, mesh, group)
     if all(isinstance(t, MeshTensor) for t in tensors):
-        return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op, group, copies)
-    if group is not None or copies is not None:
-        refuse("group and copies are for MeshTensors: see MeshTensor.from_dtensor", tensors, mesh, group)
+        return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op, group, copies, out)
+    if group is not None or copies is not None or out is not None:
+        refuse("group, copies and out are for MeshTensors: see MeshTensor.from_dtensor", tensors, mesh, group)
     from shardway._dtensor_redistribute import redistribute_dtensors
 
     return redistribute_dtensors(tensors, targets, mesh, topology, max_bytes, async_op)

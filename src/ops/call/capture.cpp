@@ -38,8 +38,8 @@ void Capture::clear_moves() {
   routes_.clear();
 }
 
-size_t Capture::add_input(const at::Tensor& given, const at::Tensor& read) {
-  inputs_.push_back({.given = given, .read = read});
+size_t Capture::add_input(const KeptInput& input) {
+  inputs_.push_back(input);
   is_claimed_.push_back(false);
   return inputs_.size() - 1;
 }

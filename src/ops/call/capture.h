@@ -39,6 +39,7 @@ struct KeptRound {
 struct KeptInput {
   at::Tensor given = {};  // the caller's
   at::Tensor read = {};   // what the moves read: the same, or a copy of a lazily computed one
+  bool is_here = true;    // else `given` stands for a tensor of which this rank has no part
 };
 
 struct KeptCopy {
@@ -67,7 +68,7 @@ class Capture {
   void clear_moves();
 
   // Returns the input's index.
-  size_t add_input(const at::Tensor& given, const at::Tensor& read);
+  size_t add_input(const KeptInput& input);
 
   void next_round();  // unless the current one has no moves with others
 

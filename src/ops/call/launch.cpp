@@ -198,7 +198,7 @@ std::shared_ptr<ParamComms> recorded(const Launch& launch, const std::vector<at:
 // Adds one tensor's moves to the call that this thread prepares.
 void keep_moves(const Launch& launch, const at::Tensor& input, const at::Tensor& out, bool is_small,
                 Capture& capture) {
-  capture.add_input(launch.x, input);
+  capture.add_input({.given = launch.x, .read = input});
   if (launch.forward.pattern == Pattern::own) return capture.add_alone(launch.forward, input, out);
   capture.add_together({.route = &launch.forward, .x = input, .out = out, .is_small = is_small});
   capture.add_least(launch.forward, static_cast<int64_t>(input.itemsize()));

@@ -32,6 +32,12 @@ struct Lies {
 
 Lies lies(const at::Tensor& t) { return {.data = t.const_data_ptr(), .strides = t.strides().vec()}; }
 
+// Moves that are prepared for tensors where these lie.
+struct Ready {
+  std::vector<std::unique_ptr<RepeatedMoves>> moves = {};  // by round; null if it has none with others
+  std::vector<Lies> places = {};                           // of every move's tensors
+};
+
 const void* memory_of(const at::Tensor& t) { return t.storage().unsafeGetStorageImpl(); }
 
 // How an all-reduce spreads over the ranks: whole addends, or shares that are combined and collected.
@@ -113,16 +119,22 @@ struct PreparedCall::State {
   bool meets() const { return bytes.exchanges > 0; }
   at::Tensor first_input() const { return kept.inputs().empty() ? at::Tensor() : kept.inputs()[0].given; }
 
-  // Prepares the moves for where the tensors lie now.
+  // Prepares the moves for where the tensors lie now, unless they are ready from an earlier run.
   void make_ready() {
-    moves.clear();
-    places.clear();
+    const auto known =
+        std::find_if(ready.begin(), ready.end(), [&](const Ready& one) { return is_for_now(one); });
+    if (known != ready.end()) {
+      std::rotate(ready.begin(), known, known + 1);
+      return;
+    }
+    while (!ready.empty() && ready.size() >= most_ready) ready.pop_back();
+    Ready& made = *ready.emplace(ready.begin());
     for (const KeptRound& round : kept.rounds()) {
       std::vector<RouteCall> calls;
       for (const KeptMove& move : round.together) calls.push_back(move.call);
-      moves.push_back(calls.empty() ? nullptr : repeated(group().transport(), std::move(calls)));
+      made.moves.push_back(calls.empty() ? nullptr : repeated(group().transport(), std::move(calls)));
     }
-    each_tensor([&](const at::Tensor& t) { places.push_back(lies(t)); });
+    each_tensor([&](const at::Tensor& t) { made.places.push_back(lies(t)); });
     note_outputs();
   }
 
@@ -143,14 +155,14 @@ struct PreparedCall::State {
     });
   }
 
-  bool have_tensors_moved() const {
+  bool is_for_now(const Ready& one) const {
     size_t at = 0;
     bool is_same = true;
     each_tensor([&](const at::Tensor& t) {
-      const Lies& place = places[at++];
+      const Lies& place = one.places[at++];
       is_same = is_same && t.const_data_ptr() == place.data && t.strides() == at::IntArrayRef(place.strides);
     });
-    return !is_same;
+    return is_same;
   }
 
   // Throws BadArgument if a tensor was given another shape since the call was prepared.
@@ -169,7 +181,8 @@ struct PreparedCall::State {
           c10::str("tensor ", i, " has ", what, " ", is, ", but the call was prepared for ", was));
     };
     if (!x.defined()) {
-      if (before.numel() > 0) throw BadArgument(c10::str("tensor ", i, " is missing"));
+      if (kept.inputs()[i].is_here && before.numel() > 0)
+        throw BadArgument(c10::str("tensor ", i, " is missing"));
       return;
     }
     check_dense(x, c10::str("tensor ", i).c_str());
@@ -251,6 +264,7 @@ struct PreparedCall::State {
     for (const KeptInput& input : kept.inputs()) {
       if (!input.read.is_same(input.given)) input.read.copy_(input.given);
     }
+    const auto& moves = ready.front().moves;
     for (size_t i = 0; i < moves.size(); ++i) {
       for (const KeptMove& move : kept.rounds()[i].alone)
         Group::alone().transport().start(*move.call.route, move.call.x, move.call.out, {}, {})->finish();
@@ -272,9 +286,9 @@ struct PreparedCall::State {
   RunBytes bytes;
   uint64_t runs = 0;
   bool is_closed = false;
-  std::vector<std::unique_ptr<RepeatedMoves>> moves = {};  // by round; null if it has none with others
-  std::vector<Lies> places = {};                           // of every move's tensors
-  std::unordered_set<const void*> outputs = {};            // the memory of the results
+  size_t most_ready = 1;
+  std::vector<Ready> ready = {};                 // the one of the last run first
+  std::unordered_set<const void*> outputs = {};  // the memory of the results
 };
 
 struct Preparation::Kept {
@@ -309,7 +323,7 @@ void PreparedCall::run(const std::vector<at::Tensor>& inputs) {
   });
   if (!problem.empty()) state.refuse(problem);
   if (!inputs.empty()) state.take_inputs(inputs);
-  if (state.have_tensors_moved()) state.make_ready();
+  state.make_ready();
   numbered(state.group(), [&] {
     named(state.name(), [&] {
       state.compare();
@@ -324,10 +338,15 @@ void PreparedCall::refuse(const std::string& problem) {
   state_->refuse(problem);
 }
 
+void PreparedCall::keep_ready(int64_t sets) {
+  TORCH_CHECK_VALUE(sets > 0, "prepare: sets=", sets, " is not positive");
+  state_->most_ready = static_cast<size_t>(sets);
+}
+
 void PreparedCall::close() {
   State& state = *state_;
   state.is_closed = true;
-  state.moves.clear();
+  state.ready.clear();
   state.kept.clear_moves();
 }
 

@@ -148,7 +148,8 @@ std::optional<RouteCall> Walker::next_leg() {
   for (; stage_ < prepared_.stages.size(); finish_stage()) {
     const Stage& stage = prepared_.stages[stage_];
     if (!out_.defined()) {
-      out_ = warm_empty(stage.output_shape, held_.options());
+      const bool is_last = stage_ + 1 == prepared_.stages.size();
+      out_ = is_last && given_.defined() ? given_ : warm_empty(stage.output_shape, held_.options());
       landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
       if (stage.route.pattern != Pattern::own) return RouteCall{&stage.route, held_, landing_};
       if (capture != nullptr) capture->add_alone(stage.route, held_, landing_);

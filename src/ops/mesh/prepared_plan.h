@@ -40,7 +40,9 @@ std::shared_ptr<const PreparedPlan> prepare(const std::shared_ptr<const Plan>& p
 // A tensor between two steps of its plan: what this rank holds now, and the exchange that comes next.
 class Walker {
  public:
-  Walker(const PreparedPlan& prepared, at::Tensor x) : prepared_(prepared), held_(std::move(x)) {}
+  // The last step writes into `out`, if it is defined.
+  Walker(const PreparedPlan& prepared, at::Tensor x, at::Tensor out = {})
+      : prepared_(prepared), held_(std::move(x)), given_(std::move(out)) {}
 
   const PreparedPlan& prepared() const { return prepared_; }
   const at::Tensor& held() const { return held_; }
@@ -54,6 +56,7 @@ class Walker {
 
   const PreparedPlan& prepared_;
   at::Tensor held_;
+  at::Tensor given_;
   size_t stage_ = 0;
   at::Tensor out_ = {};
   at::Tensor landing_ = {};

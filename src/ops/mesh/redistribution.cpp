@@ -92,7 +92,7 @@ at::Tensor input_of(const MeshTensor& tensor, const PreparedPlan& prepared, c10:
 size_t keep_input(const MeshTensor& tensor, const Layout& to, const at::Tensor& x, const at::Tensor& read,
                   Capture& capture) {
   capture.add_least(redistribution_route(tensor.layout(), to, tensor.rank()), item_bytes(to.dtype()));
-  return capture.add_input(x, read);
+  return capture.add_input({.given = x, .read = read, .is_here = tensor.local().defined()});
 }
 
 MeshTensor result_of(const MeshTensor& tensor, const PreparedPlan& prepared, const at::Tensor& out) {
