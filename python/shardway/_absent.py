@@ -39,7 +39,8 @@ def redistribute_absent(
         _source_of(i, each, layout, group)
         for i, (each, layout) in enumerate(zip(given or [None] * len(layouts), layouts, strict=True))
     ]
-    options: dict[str, Any] = {"mesh": mesh, "topology": topology, "max_bytes": max_bytes, "async_op": async_op, "out": out}
+    options: dict[str, Any] = {"mesh": mesh, "topology": topology, "max_bytes": max_bytes, "async_op": async_op}
+    options["out"] = out
     if not is_list:
         moved = redistribute(sources[0], placements, plan=plan, grad_placements=grad_placements, **options)
         return _like_mesh(moved, mesh)

@@ -84,7 +84,7 @@ class StoreMeeting {
       for (int64_t round = 0; round < rounds_ - (keeps_last ? 1 : 0); ++round)
         store_.deleteKey(prefix_ + std::to_string(round) + "/" + std::to_string(rank_));
       store_.deleteKey(rank_ == 0 ? prefix_ + "met" : here(rank_));
-    } catch (const c10::Error&) {
+    } catch (const std::exception&) {
       rounds_ = 0;
     }
   }
@@ -152,14 +152,15 @@ class StoreMeeting {
   }
 
   // Waits for the key until `until`, or until this rank's time is over; returns whether it is there. The
-  // store's own timeout is the world's and is not used.
+  // store's own timeout is the world's and is not used. A store that is written in Python throws exceptions of
+  // its own.
   bool is_there(const std::string& key, SteadyClock::time_point until) {
     until = std::min(until, deadline_);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());
     try {
       store_.wait({key}, std::max(left, 1ms));
       return true;
-    } catch (const c10::Error&) {
+    } catch (const std::exception&) {
       if (SteadyClock::now() < until) throw;
       return false;
     }
@@ -208,7 +209,7 @@ Met meet(c10d::Store& store, int64_t rank, int64_t size, std::chrono::millisecon
   } catch (...) {
     try {
       meeting.end_call();
-    } catch (const c10::Error&) {  // the store is gone; the first error says more
+    } catch (const std::exception&) {  // the store is gone; the first error says more
     }
     throw;
   }

@@ -244,6 +244,52 @@ def test_a_send_that_does_not_wait_holds_two_versions_and_all_arrive_in_order():
     run_jobs({"trainer": (2, _send_without_waiting), "generator": (2, _receive_slowly)})
 
 
+def _publish_and_explain(place: Place) -> tuple[sw.ModelPlan, str]:
+    weights = {
+        "rows": sw.MeshTensor(torch.ones(on(2, sw.Shard(0)).box(place.rank)[1]), on(2, sw.Shard(0))),
+        "whole": torch.ones(5, dtype=torch.float64),
+    }
+    with place.connect() as link:
+        source = link.publish(weights)
+        with pytest.raises(ValueError, match="plan: it is made with the next version"):
+            source.explain()
+        source.send(wait=False)
+        source.send()
+        return source.plan, source.explain()
+
+
+def _receive_and_explain(place: Place) -> tuple[sw.ModelPlan, str]:
+    layout = on(2, sw.Shard(1))
+    columns = torch.zeros(layout.box(place.rank)[1], dtype=torch.float32)
+    with place.connect() as link:
+        target = link.subscribe({"rows": sw.MeshTensor(columns, layout), "whole": torch.zeros(5)}, cast=True)
+        assert [target.receive(), target.receive()] == [1, 2]
+        return target.plan, link.explain()
+
+
+def test_the_plan_of_a_model_has_the_bytes_of_each_pair_and_no_more_than_must_move():
+    found = run_jobs({"trainer": (2, _publish_and_explain), "generator": (2, _receive_and_explain)})
+    rows, half, whole = (
+        (4, 3),
+        COLUMNS // 2 * 4,
+        5 * 8,
+    )  # rows of each trainer; bytes of a generator's row and of "whole"
+    for plan, text in (*found["trainer"], *found["generator"]):
+        received = [sum(row[rank] for row in plan.bytes) for rank in range(4)]
+        assert received == list(plan.least_bytes) == [0, 0, ROWS * half + whole, ROWS * half + whole]
+        for generator in (2, 3):
+            sent = [plan.bytes[trainer][generator] for trainer in (0, 1)]
+            assert sorted(s - r * half for s, r in zip(sent, rows, strict=True)) == [0, whole]
+        assert plan.busiest_rank in range(4) and plan.roles == (("trainer", 2), ("generator", 2)) and plan.tensors == 2
+        assert "ranks 0-1: role trainer\nranks 2-3: role generator\n" in text and "the least possible" in text
+    for rank in (0, 1):
+        assert found["trainer"][rank][0].held_bytes == rows[rank] * COLUMNS * 4 + whole
+        assert (
+            found["generator"][rank][0].staging_bytes == whole
+            and f"{whole} B for other dtypes" in found["generator"][rank][1]
+        )
+
+
 def test_a_failed_send_that_did_not_wait_is_raised_by_the_next_call():
     place = Place(f"tcp://127.0.0.1:{free_ports(1)[0]}", "trainer", 0, 1)
     with place.connect() as link:
@@ -269,7 +315,7 @@ def test_a_part_of_several_ranks_can_be_made_where_nothing_is_distributed_and_no
 
 
 def _publish_another_model(place: Place) -> str:
-    with place.connect(timeout=12) as link:
+    with place.connect(timeout=6) as link:
         source = link.publish({"w": whole(1), "x": torch.ones(3), "mine": torch.ones(2)})
         with pytest.raises(ValueError) as found:
             source.send()
@@ -279,7 +325,7 @@ def _publish_another_model(place: Place) -> str:
 
 def _subscribe_wrongly_first(place: Place) -> str:
     shared = poisoned(4)
-    with place.connect(timeout=12) as link:
+    with place.connect(timeout=6) as link:
         wrong = {"w": poisoned(ROWS, 5), "x": shared[:3].double(), "yours": shared[:2], "too": shared[1:]}
         with pytest.raises(ValueError) as found:
             link.subscribe(wrong)
@@ -306,7 +352,7 @@ def test_every_difference_is_in_one_error_on_all_ranks_of_both_sides():
 
 
 def _declare(place: Place, what: dict[str, object], call: str = "publish") -> str:
-    with place.connect(timeout=12) as link, pytest.raises(ValueError) as found:
+    with place.connect(timeout=6) as link, pytest.raises(ValueError) as found:
         getattr(link, call)(what)
     return str(found.value)
 
@@ -431,8 +477,8 @@ def test_strangers_hold_nobody_up_and_the_secret_does_not_travel():
 def test_another_version_of_the_wire_form_is_named(monkeypatch):
     place = Place(f"tcp://127.0.0.1:{free_ports(1)[0]}", "trainer", 0, 1)
     with place.connect():
-        monkeypatch.setattr("shardway._link.member.VERSION", 2)
-        with pytest.raises(ValueError, match="speaks version 1 of the link, this process version 2"):
+        monkeypatch.setattr("shardway._link.member.VERSION", 3)
+        with pytest.raises(ValueError, match="speaks version 2 of the link, this process version 3"):
             replace(place, role="generator").connect()
 
 

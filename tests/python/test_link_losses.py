@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from shardway._link import joint, member
+from shardway._link.joint import JointGroup
 from tests.support.jobs import Place, in_a_child, poisoned, run_jobs
 
 WHOLE = (torch.arange(42) + 1000.0).view(7, 6)
@@ -40,27 +40,39 @@ def _die_in_the_copy(function):
     return run
 
 
-# What a victim does to itself before its second send or receive, or before its first ("group").
-MOMENTS = {
-    "idle": lambda: _die(),
-    "waiting": lambda: setattr(member.Connection, "_next", _die),
-    "group": lambda: setattr(joint, "_made_group", _die),
-    "move": lambda: setattr(joint, "redistribute", _die),
-    "copy": lambda: setattr(joint, "redistribute", _die_in_the_copy(joint.redistribute)),
-    "moved": lambda: setattr(joint, "redistribute", _then_die(joint.redistribute)),
+def _replace(name: str, change):
+    return lambda: setattr(JointGroup, name, change(getattr(JointGroup, name)))
+
+
+# What a victim does to itself before its first send or receive, which go by the hub,
+FIRST = {
+    "group": _replace("__init__", lambda _: _die),
+    "prepare": _replace("_prepared", lambda _: _die),
+    "prepared": _replace("_prepared", _then_die),
 }
+# or before its second, which the ranks make alone.
+SECOND = {
+    "idle": _die,
+    "vote": _replace("_all_say", lambda _: _die),
+    "voted": _replace("_all_say", _then_die),
+    "move": _replace("_run_moves", lambda _: _die),
+    "copy": _replace("_run_moves", _die_in_the_copy),
+    "moved": _replace("_run_moves", _then_die),
+    "done": _replace("try_version", _then_die),
+}
+MOMENTS = {**FIRST, **SECOND}
 BIG = 1 << 22  # elements
 
 
 def _train_until_lost(place: Place, value: float, prepare) -> None:
     weights = torch.full((BIG,), value)
-    with place.connect(timeout=12) as link:
+    with place.connect(timeout=6) as link:
         source = link.publish({"w": weights})
         _use_until_lost(source.send, prepare)
 
 
 def _generate_until_lost(place: Place, prepare) -> None:
-    with place.connect(timeout=12) as link:
+    with place.connect(timeout=6) as link:
         target = link.subscribe({"w": torch.empty(BIG)})
         _use_until_lost(target.receive, prepare)
 
@@ -68,7 +80,7 @@ def _generate_until_lost(place: Place, prepare) -> None:
 def _use_until_lost(call, prepare) -> None:
     """`prepare`, of a victim, sees to its death in what follows; without it, another rank of the job is the victim."""
     with contextlib.nullcontext() if prepare is not None else pytest.raises(dist.DistBackendError):
-        if prepare is not MOMENTS["group"]:
+        if prepare not in FIRST.values():
             assert call() == 1
         if prepare is not None:
             prepare()
@@ -95,11 +107,12 @@ def _survive(call, errors: list[str]) -> int:
     return _survive(call, errors)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("victim", [0, 1], ids=["holder", "rank1"])
+@pytest.mark.parametrize(
+    "victim, moment", [*((1, moment) for moment in MOMENTS), *((0, moment) for moment in ("group", *SECOND))]
+)
 def test_a_trainer_that_dies_and_comes_back_sends_the_next_version_whole(victim, moment):
     def again(place: Place) -> None:
-        with place.connect(timeout=25) as link:
+        with place.connect(timeout=15) as link:
             link.publish({"w": torch.full((BIG,), 7.0)}).send()
 
     def train(place: Place) -> None:
@@ -108,7 +121,7 @@ def test_a_trainer_that_dies_and_comes_back_sends_the_next_version_whole(victim,
     def generate(place: Place) -> None:
         got, errors, states = poisoned(BIG), [], []
         place.await_holder()
-        with place.connect(timeout=25) as link:
+        with place.connect(timeout=15) as link:
             target = link.subscribe({"w": got})
 
             def receive() -> int:
@@ -117,24 +130,27 @@ def test_a_trainer_that_dies_and_comes_back_sends_the_next_version_whole(victim,
                 finally:
                     states.append(target.incomplete)
 
-            if moment != "group":
+            if moment in SECOND:
                 assert target.receive() == 1 and bool((got == 1.0).all())
             version = _survive(receive, errors)
             while bool((got == 1.0).all()):  # the last version of the first trainer was whole here when it died
                 version = _survive(receive, errors)
-            assert moment not in ("group", "move") or re.match(r"version \d did not arrive: ", states[0]), states
-            assert version > (moment != "group") and target.version == version and target.incomplete is None
+            if moment in ("idle", "vote"):
+                assert states[0] is None, states  # nothing was written
+            if moment in ("group", "prepare", "move"):
+                assert re.match(r"version \d did not arrive: ", states[0]), states
+            assert version > (moment in SECOND) and target.version == version and target.incomplete is None
         assert bool((got == 7.0).all())
         assert 1 <= len(errors) <= 2 and re.search(rf"trainer rank {victim}", errors[0]), errors
 
     run_jobs({"trainer": (2, train), "generator": (1, generate)})
 
 
-@pytest.mark.parametrize("moment", ["idle", "waiting", "move", "copy", "moved"])
+@pytest.mark.parametrize("moment", SECOND)
 def test_a_generator_that_dies_and_comes_back_gets_the_next_version_whole(moment):
     def again(place: Place) -> None:
         got = poisoned(BIG)
-        with place.connect(timeout=25) as link:
+        with place.connect(timeout=15) as link:
             target = link.subscribe({"w": got})
             assert target.receive() > 1
         assert bool((got == 2.0).all())
@@ -144,9 +160,10 @@ def test_a_generator_that_dies_and_comes_back_gets_the_next_version_whole(moment
 
     def train(place: Place) -> None:
         weights, errors = torch.full((BIG,), 1.0), []
-        with place.connect(timeout=25) as link:
+        with place.connect(timeout=15) as link:
             source = link.publish({"w": weights})
             assert source.send() == 1
+            assert moment != "done" or source.send() == 2  # it had arrived
             weights.fill_(2.0)
             assert _survive(source.send, errors) == source.version > 1
         assert len(errors) == 1 and "role generator rank 1" in errors[0], errors
@@ -178,7 +195,7 @@ def test_a_replica_that_dies_costs_the_other_nothing():
         place.await_holder()
         with place.connect() as link:
             target = link.subscribe({"w": poisoned(*WHOLE.shape)})
-            MOMENTS["moved"]()
+            MOMENTS["prepared"]()
             target.receive()
 
     run_jobs({"trainer": (1, train), "a": (1, serve), "b": (1, die)}, dying=[("b", 0)])

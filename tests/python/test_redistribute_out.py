@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import shardway as sw
-from tests.support.mesh_reference import Layouts, held, part, same_bits
+from tests.support.mesh_reference import Layouts, same_bits
 from tests.support.ranks import ranks
 from tests.support.refusals import assert_says, assert_usable, message_of
 
@@ -129,7 +129,9 @@ def test_an_out_that_does_not_fit_is_one_error_on_every_rank(rank, size, transpo
 
     def says(words, out):
         mine = out if rank == 1 else [good]
-        assert_says(message_of(lambda: sw.redistribute([t], [sw.Replicate()], out=mine)), [re.escape(words), "rank 1"], words)
+        assert_says(
+            message_of(lambda: sw.redistribute([t], [sw.Replicate()], out=mine)), [re.escape(words), "rank 1"], words
+        )
 
     says("out has shape [6, 2], but this rank's part has [6, 3]", [torch.empty(6, 2)])
     says("out has dtype float64, but the tensor has float32", [torch.empty(6, 3, dtype=torch.float64)])

@@ -27,7 +27,7 @@ class Place:
     rank: int
     size: int
 
-    def connect(self, *, secret: str = "open", timeout: float = 25.0) -> sw.JobLink:
+    def connect(self, *, secret: str = "open", timeout: float = 15.0) -> sw.JobLink:
         return sw.connect(self.address, self.role, self.rank, self.size, secret=secret, timeout=timeout)
 
     def await_holder(self) -> None:

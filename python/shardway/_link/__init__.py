@@ -1,13 +1,15 @@
 """Links between jobs: a model moves from the ranks of one job to those of another, again and again.
 
 address, claim, secret, wire: how processes find and admit one another, and what a message looks like. hub, registry,
-roles, store_meeting: the thread that holds a link, and what it knows. member, link: a process on the link. layouts,
-declaration, compare, overlap: what ranks declare, and how it differs. joint, transfer: the group of all ranks, and a
-version on its way. held: versions that are sent while the caller goes on. source, target: what callers hold.
+roles, store_meeting: the thread that holds a link, and what it knows. member, link, hub_store: a process on the link.
+layouts, declaration, compare, overlap: what ranks declare, and how it differs. joint, transfer: the group of all ranks,
+and a version on its way. held: versions that are sent while the caller goes on. source, target, model_plan: what
+callers hold.
 """
 
 from .link import JobLink, connect
+from .model_plan import ModelPlan
 from .source import Source
 from .target import Target
 
-__all__ = ["JobLink", "Source", "Target", "connect"]
+__all__ = ["JobLink", "ModelPlan", "Source", "Target", "connect"]

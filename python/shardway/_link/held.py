@@ -28,6 +28,7 @@ class HeldVersions:
         self._changed = threading.Condition()
         self._free: list[Parts] = []
         self._made = 0
+        self._version_bytes = 0
         self._queue: deque[Parts] = deque()
         self._is_sending = False
         self._failure: Exception | None = None
@@ -49,6 +50,10 @@ class HeldVersions:
                 self._thread = threading.Thread(target=self._run, name="shardway-link-send", daemon=True)
                 self._thread.start()
 
+    def bytes(self) -> int:
+        """The memory of all versions that can be held now."""
+        return self._made * self._version_bytes
+
     def drain(self, timeout_s: float) -> None:
         """Returns when all have been sent; raises what went wrong with one of them."""
         self._wait(lambda: not self._queue and not self._is_sending, timeout_s)
@@ -63,9 +68,11 @@ class HeldVersions:
     def _buffers(self, parts: Mapping[str, Tensor | None], timeout_s: float) -> Parts:
         if self._made < MOST_HELD and not self._free:
             self._made += 1
-            return {
+            made = {
                 name: None if part is None else empty(*part.shape, dtype=part.dtype) for name, part in parts.items()
             }
+            self._version_bytes = sum(buffer.nbytes for buffer in made.values() if buffer is not None)
+            return made
         self._wait(lambda: bool(self._free), timeout_s)
         self.raise_failure()
         with self._changed:

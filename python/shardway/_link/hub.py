@@ -15,7 +15,7 @@ from .open_sockets import remember
 from .registry import Refused, Registry
 from .roles import Member
 from .secret import fresh_nonce, is_proof, proof
-from .store_meeting import StoreMeeting
+from .store_meeting import StoreMeeting, Visitor
 from .wire import MOST, VERSION, Inbox, Message, packed
 
 _MOST_STRANGERS = 128
@@ -35,14 +35,18 @@ class _Peer:
         self.inbox = Inbox()
         self.outbox = bytearray()
         self.member: Member | None = None
+        self.visitor: Visitor | None = None  # of the place where a joint group meets
         self.is_refused = False
+
+    def is_stranger(self) -> bool:
+        return self.member is None and self.visitor is None
 
 
 class Hub:
-    def __init__(self, listener: socket.socket, host: str, secret: bytes, claim: Claim) -> None:
+    def __init__(self, listener: socket.socket, secret: bytes, claim: Claim) -> None:
         self._secret = secret
         self._claim = claim
-        self._meeting = StoreMeeting(host)
+        self._meeting = StoreMeeting()
         self._registry = Registry(claim, self._meeting)
         self._selector = selectors.DefaultSelector()
         self._listener = listener
@@ -77,7 +81,7 @@ class Hub:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             connection, where = self._listener.accept()
-            strangers = sum(peer.member is None for peer in self._peers)
+            strangers = sum(peer.is_stranger() for peer in self._peers)
             if strangers >= _MOST_STRANGERS:
                 connection.close()
                 return
@@ -90,10 +94,12 @@ class Hub:
 
     def _drop_slow_strangers(self) -> None:
         latest = time.monotonic() - _PATIENCE_WITH_STRANGERS_S
-        for peer in [peer for peer in self._peers if peer.member is None and peer.since_s < latest]:
+        for peer in [peer for peer in self._peers if peer.is_stranger() and peer.since_s < latest]:
             self._drop(peer, "")
 
     def _serve(self, peer: _Peer, events: int) -> None:
+        if peer not in self._peers:  # dropped since its bytes came
+            return
         if events & selectors.EVENT_WRITE:
             self._flush(peer)
         if not events & selectors.EVENT_READ or peer not in self._peers:
@@ -115,28 +121,41 @@ class Hub:
     def _hear(self, peer: _Peer, message: Message) -> None:
         if peer.is_refused:
             return
-        if peer.member is None:
-            self._admit(peer, message)
-        else:
+        if peer.member is not None:
             self._registry.hear(peer.member, message)
+        elif peer.visitor is not None:
+            self._meeting.hear(peer.visitor, message)
+        else:
+            self._admit(peer, message)
 
     def _admit(self, peer: _Peer, message: Message) -> None:
         if message.get("shardway_link") != VERSION:
             why = f"this link speaks version {VERSION}, the newcomer version {message.get('shardway_link')}"
             return self._refuse(peer, Refused(why, is_final=True))
         claim = Claim.read(message)
-        said = [peer.nonce, message.get("nonce"), claim.said()]
+        meeting = message.get("meeting")
+        said = [peer.nonce, message.get("nonce"), claim.said(), meeting]
         if not is_proof(message.get("proof"), proof(self._secret, "member", *said)):
             self._registry.note_refusal(f"a process at {peer.where} has another secret")
             return self._refuse(peer, Refused(f"the secret is not that of {self._claim}", is_final=True))
         try:
-            peer.member = self._registry.admit(claim, lambda answer: self._send(peer, answer))
+            if meeting is None:
+                peer.member = self._registry.admit(claim, lambda answer: self._send(peer, answer))
+            else:
+                peer.visitor = self._admitted_visitor(peer, meeting)
         except Refused as refusal:
             return self._refuse(peer, refusal)
         peer.inbox.most = MOST
         return self._send(
             peer, {"is": "welcome", "hub": self._claim.said(), "proof": proof(self._secret, "hub", *said)}
         )
+
+    def _admitted_visitor(self, peer: _Peer, meeting: object) -> Visitor:
+        if not self._meeting.admits(meeting):
+            raise Refused("that meeting is over", is_final=True)
+        visitor = Visitor(lambda answer: self._send(peer, answer), lambda: self._drop(peer, ""))
+        self._meeting.enter(visitor)
+        return visitor
 
     def _refuse(self, peer: _Peer, refusal: Refused) -> None:
         peer.is_refused = True  # it closes the connection, or is dropped as slow
@@ -156,9 +175,13 @@ class Hub:
         self._selector.modify(peer.connection, events, peer)
 
     def _drop(self, peer: _Peer, why: str) -> None:
+        if peer not in self._peers:
+            return
         self._peers.discard(peer)
         self._selector.unregister(peer.connection)
         peer.connection.close()
+        if peer.visitor is not None:
+            self._meeting.leave(peer.visitor)
         if peer.member is not None:
             self._registry.lose(peer.member, why)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,11 +14,14 @@ from torch._C._distributed_c10d import Backend, PrefixStore, Store
 from torch.distributed import ProcessGroup
 
 from shardway._C import BackendOptions, Layout, MeshTensor, make_backend
+from shardway._collectives import all_reduce
+from shardway._prepare import PreparedCall, prepare
 from shardway._redistribute import redistribute
 
 from .claim import Claim
+from .hub_store import HubStore
 from .layouts import layout_of
-from .store_meeting import met_at
+from .model_plan import ModelPlan
 from .wire import Message
 
 
@@ -32,31 +35,152 @@ class Move:
     after: Layout
 
 
-class JointGroup:
-    """Ranks are numbered by the roster: role by role, the publisher first."""
+@dataclass
+class Rounding:
+    """A destination of another dtype, and where its values arrive first."""
 
-    def __init__(self, generation: str, roster: Message, claim: Claim, timeout: timedelta) -> None:
+    destination: Tensor
+    arrived: Tensor
+
+
+class JointGroup:
+    """Ranks are numbered by the roster: role by role, the publisher first. Versions move by one prepared call."""
+
+    def __init__(self, generation: str, roster: Message, claim: Claim, store: HubStore, timeout: timedelta) -> None:
         self.generation = generation
         self.source = roster["source"]
+        self._roles = tuple((str(name), int(size)) for name, size in roster["roles"])
+        self.is_quick = False  # all ranks share memory and have had a version: they need no hub for the next
+        self._role = claim.role
         first = _first_ranks(roster)
         self.rank = first[claim.role] + claim.rank
         self.moves = _moves(roster, first)
-        size = sum(size for _, size in roster["roles"])
-        self._group = _made_group(met_at(roster["store"], timeout), self.rank, size, f"link_{generation}", timeout)
+        self._store = store  # the backend in C++ does not keep the Python object
+        self._backend, self._shares_memory = _made_backend(
+            store, self.rank, sum(size for _, size in self._roles), f"link_{generation}", timeout
+        )
+        self._group = _made_group(store, self._backend, f"link_{generation}")
+        if self._shares_memory:
+            store.close()
+        self._given_names = [move.name if self.rank in move.before.mesh.ranks else None for move in self.moves]
+        self._last_parts: Mapping[str, Tensor | None] = {}
+        self._call: PreparedCall[Any] | None = None
+        self._roundings: list[Rounding] = []
+        self._said = torch.zeros(2, dtype=torch.int64)
+        self._vote: PreparedCall[Tensor] | None = None
 
-    def move(self, parts: Mapping[str, Tensor | None], role: str) -> dict[str, Tensor]:
-        """What has come for this rank, by name. `parts` are what the publisher's ranks give. Every rank calls it: it
-        is one redistribution of all tensors for all roles."""
-        given = [MeshTensor(self._part(parts, move.name, move.before), move.before, self._group) for move in self.moves]
-        came = redistribute(given, [move.after for move in self.moves])
-        return {
-            move.name: tensor.local
-            for move, tensor in zip(self.moves, came, strict=True)
-            if move.role == role and tensor.local is not None
-        }
+    # By the hub's word.
 
-    def _part(self, parts: Mapping[str, Tensor | None], name: str, layout: Layout) -> Tensor | None:
-        return parts[name] if self.rank in layout.mesh.ranks else None
+    def move(self, parts: Mapping[str, Tensor | None], destinations: Mapping[str, Tensor | None], sets: int) -> None:
+        """Moves what the publisher's ranks give into the destinations of the others. Every rank calls it: it is one
+        redistribution of all tensors for all roles. A prepared one: the same destinations each time."""
+        if self._call is None:
+            self._call = self._prepared(parts, destinations)
+            self._vote = prepare(all_reduce, self._said, op="min", group=self._group)
+            self._round()
+        else:
+            self._run_moves(parts, sets)
+
+    def settle(self) -> None:
+        """After a version that all ranks have, the next ones may go without the hub."""
+        self.is_quick = self._shares_memory
+
+    def plan(self, held_bytes: int) -> ModelPlan:
+        """After the first version."""
+        assert self._call is not None
+        return ModelPlan(
+            roles=self._roles,
+            tensors=len(self.moves),
+            bytes=self._call.bytes,
+            least_bytes=self._call.least_bytes,
+            staging_bytes=sum(rounding.arrived.nbytes for rounding in self._roundings),
+            held_bytes=held_bytes,
+            moves_text=self._call.explain().split("\n", 1)[1],
+        )
+
+    # Without the hub.
+
+    def try_version(
+        self,
+        version: int,
+        parts: Mapping[str, Tensor | None],
+        sets: int,
+        is_willing: bool,
+        on_begin: Callable[[int], None],
+    ) -> bool:
+        """Moves this version if all ranks are willing and mean the same one; otherwise nothing is moved, on any rank.
+
+        Three meetings: the ranks vote, move, and say that they have moved. In a vote each rank shows a word and reads
+        those of all others, so if one rank has passed it, every rank that lives passes it too: either all begin, and
+        either all have the version, or nobody.
+        """
+        if not self._all_say(version if is_willing else 0):
+            self.is_quick = False
+            return False
+        on_begin(version)
+        self._run_moves(parts, sets)
+        self._all_say(version)
+        return True
+
+    def _all_say(self, word: int) -> bool:
+        """Whether all ranks say the same, and not 0."""
+        assert self._vote is not None
+        self._said[0] = word
+        self._said[1] = -word
+        least, minus_most = self._vote.run().tolist()
+        return bool(word == least == -minus_most and word)
+
+    # The prepared call.
+
+    def _prepared(
+        self, parts: Mapping[str, Tensor | None], destinations: Mapping[str, Tensor | None]
+    ) -> PreparedCall[Any]:
+        given = [
+            MeshTensor(part, move.before, self._group)
+            for part, move in zip(self._given(parts), self.moves, strict=True)
+        ]
+        wanted = [destinations[move.name] if self._is_for_me(move) else None for move in self.moves]
+        outs = [
+            out if out is not None and _can_land(out, move) else None
+            for out, move in zip(wanted, self.moves, strict=True)
+        ]
+        call: PreparedCall[Any] = prepare(redistribute, given, [move.after for move in self.moves], out=outs)
+        self._last_parts = parts
+        self._roundings = [
+            Rounding(destination, arrived.local)
+            for destination, out, arrived in zip(wanted, outs, call.result, strict=True)
+            if destination is not None and out is None
+        ]
+        return call
+
+    def _run_moves(self, parts: Mapping[str, Tensor | None], sets: int) -> None:
+        assert self._call is not None
+        self._call.keep_ready(sets)
+        self._call.run_parts(None if parts is self._last_parts else self._given(parts))
+        self._last_parts = parts
+        self._round()
+
+    def _round(self) -> None:
+        with torch.no_grad():
+            for rounding in self._roundings:
+                rounding.destination.copy_(rounding.arrived)
+
+    def _given(self, parts: Mapping[str, Tensor | None]) -> list[Tensor | None]:
+        """This rank's part for each move."""
+        return [None if name is None else parts[name] for name in self._given_names]
+
+    def _is_for_me(self, move: Move) -> bool:
+        return move.role == self._role and self.rank in move.after.mesh.ranks
+
+    def leave(self) -> None:
+        """Whoever waits for this rank here is told."""
+        if self._shares_memory:
+            self._backend.abort()
+
+
+def _can_land(out: Tensor, move: Move) -> bool:
+    """Whether the bytes that move are those of the destination."""
+    return out.dtype == move.after.dtype and not out.is_conj() and not out.is_neg()
 
 
 def _first_ranks(roster: Message) -> dict[str, int]:
@@ -80,17 +204,25 @@ def _moves(roster: Message, first: Mapping[str, int]) -> list[Move]:
     return moves
 
 
-def _made_group(store: Store, rank: int, size: int, name: Any, timeout: timedelta) -> ProcessGroup:
-    """Known to shardway alone: torch.distributed, and whether the process has a default group, do not matter."""
+def _made_backend(store: Store, rank: int, size: int, name: Any, timeout: timedelta) -> tuple[Backend, bool]:
+    """And whether all ranks share memory: then nobody needs gloo."""
+    shares_memory = True
 
     def gloo_between_hosts(prefix: str) -> Backend:
+        nonlocal shares_memory
+        shares_memory = False
         return dist.ProcessGroupGloo(PrefixStore(prefix, store), rank, size, timeout)
 
     options = BackendOptions(timeout=timeout)
     options.group_name = name  # torch's GroupName is a str
     options.global_ranks_in_group = list(range(size))
     backend = make_backend(store, rank, size, options, gloo_between_hosts)
-    group = ProcessGroup(store, rank, size)
+    return backend, shares_memory
+
+
+def _made_group(store: Store, backend: Backend, name: Any) -> ProcessGroup:
+    """Known to shardway alone: torch.distributed, and whether the process has a default group, do not matter."""
+    group = ProcessGroup(store, backend.rank(), backend.size())
     group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
     group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.CUSTOM, backend)
     group._set_group_name(name)

@@ -13,8 +13,10 @@ import torch.distributed as dist
 
 from .address import Address
 from .claim import Claim
+from .hub_store import HubStore
 from .joint import JointGroup
 from .member import Connection, HubGone, HubMoved, Membership, TooLate
+from .model_plan import ModelPlan
 from .roles import DONE, FAILED, JOIN
 from .secret import read_secret
 from .wire import Message
@@ -36,9 +38,11 @@ class JobLink:
         self._declaration: Message | None = None
         self._declared_to: Connection | None = None
         self._joint: JointGroup | None = None
+        self._version = 0
         self._told_of: list[str] = []  # roles whose loss was raised, since the last transfer
         self._ended = ""
         self._finish: Callable[[], None] = _nothing
+        self._held_bytes: Callable[[], int] = int  # 0
         try:
             self._join(self._deadline_s())
         except BaseException:
@@ -74,6 +78,17 @@ class JobLink:
 
         return Target(self, tensors, cast)
 
+    @property
+    def plan(self) -> ModelPlan:
+        """What a version moves between all ranks of all roles. A ValueError before the first, and after a loss."""
+        if self._joint is None:
+            raise ValueError(f"plan: it is made with the next version ({self._membership.claim})")
+        return self._joint.plan(self._held_bytes())
+
+    def explain(self) -> str:
+        """The plan as text: the bytes of each pair of ranks, the busiest rank, the least that has to move, memory."""
+        return self.plan.explain()
+
     def close(self) -> None:
         """Leaves. The other roles are told; what was sent has arrived, or this raises why not."""
         is_own = os.getpid() == self._process
@@ -84,6 +99,7 @@ class JobLink:
             self._finish = _nothing
             if is_own:
                 self._membership.leave()
+                self.leave_joint_group()
             self._joint = None
             self._ended = self._ended or "it was closed"
 
@@ -107,23 +123,33 @@ class JobLink:
     def timeout_s(self) -> float:
         return self._timeout.total_seconds()
 
-    def before_leaving(self, finish: Callable[[], None]) -> None:
-        """What `close` does first."""
-        self._finish = finish
+    @property
+    def version(self) -> int:
+        """The last one that this rank has had, sent or received."""
+        return self._version
+
+    def before_leaving(self, finish: Callable[[], None], held_bytes: Callable[[], int]) -> None:
+        """What `close` does first, and the memory of the versions for which it waits."""
+        self._finish, self._held_bytes = finish, held_bytes
 
     def declare(self, declaration: Message) -> Message:
         """What the hub answers; said again to the next hub, should this one be lost."""
+        declaration["version"] = max(declaration["version"], self._version)
         self._declaration = None
+        self.leave_joint_group()  # the others ask the hub, too
         answer = self.ask(declaration)
         self._declaration, self._declared_to = declaration, self._membership.connection
+        self._version = int(answer["version"])
         return answer
 
-    def ask(self, question: Message, *, wait_s: float = 0.0, call: str = "") -> Message:
-        """The answer to a question of this role's ranks. Raises what the hub has to say instead, in the name of `call`
-        or of what is asked."""
+    def ask(
+        self, question: Message, *, wait_s: float = 0.0, call: str = "", deadline_s: float | None = None
+    ) -> Message:
+        """The answer to a question of this role's ranks, `wait_s` after the timeout or at `deadline_s` at the latest.
+        Raises what the hub has to say instead, in the name of `call` or of what is asked."""
         call = call or question["do"]
         self._check_open(call)
-        deadline_s = self._deadline_s() + wait_s
+        deadline_s = self._deadline_s() + wait_s if deadline_s is None else deadline_s
         try:
             answer = self._asked(question, deadline_s)
         except TooLate as error:
@@ -155,18 +181,33 @@ class JobLink:
             self._judged(call, connection.ask(self._declaration, deadline_s))
             self._declared_to = connection
 
-    def note_version(self, version: int) -> None:
+    def note_version(self, version: int) -> int:
+        self._version = version
         if self._declaration is not None:
             self._declaration["version"] = version
         self._told_of = []
+        return version
 
     def joint_group(self, go: Message) -> JointGroup:
         if self._joint is None or self._joint.generation != go["generation"]:
-            self._joint = None  # the old one is left first
-            self._joint = JointGroup(go["generation"], go["roster"], self._membership.claim, self._timeout)
+            self.leave_joint_group()  # the old one first
+            store = HubStore(self._membership.visit(go["roster"]["store"]["meeting"], self.timeout_s), self._timeout)
+            self._joint = JointGroup(go["generation"], go["roster"], self._membership.claim, store, self._timeout)
         return self._joint
 
-    def drop_joint_group(self) -> None:
+    def quick_group(self) -> JointGroup | None:
+        """The joint group, if its ranks move the next version without the hub. Either on all ranks or on none."""
+        self._check_open("send or receive")
+        return self._joint if self._joint is not None and self._joint.is_quick else None
+
+    def has_news(self) -> bool:
+        """Whether the hub has said something unasked: somebody has come or gone."""
+        connection = self._membership.connection
+        return connection is None or connection.has_news()
+
+    def leave_joint_group(self) -> None:
+        if self._joint is not None:
+            self._joint.leave()
         self._joint = None
 
     # Within.
@@ -215,7 +256,7 @@ class JobLink:
         if self._hub_role() == self.role:
             self._ended = f"{who} died: this job has to connect again"
         self._membership.forget_connection()
-        self._joint = None
+        self.leave_joint_group()
         self._raise(call, f"{who}, which holds the link, is gone ({gone})")
 
     def _hub_role(self) -> str | None:

@@ -42,22 +42,25 @@ class _Refused(Exception):
 class Connection:
     """To the hub. A question gets one answer."""
 
-    def __init__(self, connection: socket.socket, claim: Claim, secret: bytes, deadline_s: float) -> None:
+    def __init__(
+        self, connection: socket.socket, claim: Claim, secret: bytes, deadline_s: float, meeting: str | None = None
+    ) -> None:
         self._socket = remember(connection)
         self._inbox = Inbox()
         try:
-            self.hub = self._greeted(claim, secret, min(deadline_s, time.monotonic() + _HELLO_S))
+            self.hub = self._greeted(claim, secret, meeting, min(deadline_s, time.monotonic() + _HELLO_S))
         except BaseException:
             connection.close()
             raise
 
-    def _greeted(self, claim: Claim, secret: bytes, deadline_s: float) -> Claim:
+    def _greeted(self, claim: Claim, secret: bytes, meeting: str | None, deadline_s: float) -> Claim:
         hello = self._next(deadline_s)
         if hello.get("shardway_link") != VERSION:
             why = f"it speaks version {hello.get('shardway_link')} of the link, this process version {VERSION}"
             raise _Refused({"why": why, "is_final": True})
-        said = [hello.get("nonce"), fresh_nonce(), claim.said()]
-        shown = {"shardway_link": VERSION, "nonce": said[1], "claim": said[2], "proof": proof(secret, "member", *said)}
+        said = [hello.get("nonce"), fresh_nonce(), claim.said(), meeting]
+        shown = {"shardway_link": VERSION, "nonce": said[1], "claim": said[2], "meeting": meeting}
+        shown["proof"] = proof(secret, "member", *said)
         self._socket.sendall(packed(shown))
         answer = self._next(deadline_s)
         if answer.get("is") == "refused":
@@ -94,14 +97,32 @@ class Connection:
 
     def _farewell(self) -> Message | None:
         """What the hub said unasked, before it closed the connection."""
+        while self.has_news():
+            message = self._next_of_any_kind(time.monotonic() + _HELLO_S)
+            if message.get("is") != "nudge":
+                return message
+        return None
+
+    def has_news(self) -> bool:
+        """Whether the hub has said something unasked, or has closed the connection. Asks nothing and never waits."""
+        if not self._inbox.is_empty():
+            return True
         self._socket.settimeout(0)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return None
-        return self._next(time.monotonic() + _HELLO_S)
+            return False
+        except OSError:
+            pass
+        return True
 
     def _next(self, deadline_s: float) -> Message:
+        """The next message but nudges, which only say that there is something to ask for."""
+        while (message := self._next_of_any_kind(deadline_s)).get("is") == "nudge":
+            pass
+        return message
+
+    def _next_of_any_kind(self, deadline_s: float) -> Message:
         while (message := self._inbox.next()) is None:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -165,7 +186,15 @@ class Membership:
         if self.claim.rank > 0 or self._hub is not None:
             return
         with contextlib.suppress(OSError):  # another process listens, or the address is another host's
-            self._hub = Hub(self.address.listen(), self.address.host, self._secret, self.claim)
+            self._hub = Hub(self.address.listen(), self._secret, self.claim)
+
+    def visit(self, meeting: str, timeout_s: float) -> Connection:
+        """A second connection, to where the ranks of a joint group meet."""
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            return Connection(self.address.dial(timeout_s), self.claim, self._secret, deadline_s, meeting)
+        except (_Refused, NotOurs, OSError, TooLate) as error:
+            raise HubGone(f"the meeting at {self.address}: {error}") from error
 
     def forget_connection(self) -> None:
         """After the hub was lost."""

@@ -114,6 +114,8 @@ class Registry:
                 del role.members[rank]
             elif other.asks() in COLLECTIVE:
                 other.reply(closed(role.ended))
+        if role in self.partners:
+            self._break_up()
         if role is self.source:
             self._lose_source(role.name, what)
         elif role.is_agreed and self.source is not None:
@@ -142,6 +144,9 @@ class Registry:
         if do == WITHDRAW:
             return self._withdraw(member)
         member.question = question
+        self.version = max(self.version, question.get("version", 0))
+        if self.generation and question.get("failed") == self.generation:
+            self._break_up()
         if do in (DONE, FAILED):
             return self._report(member, f"{member.claim}: {question['why']}" if do == FAILED else "")
         if member.role.ended:
@@ -213,7 +218,7 @@ class Registry:
         subscribed = [other for other in self.roles.values() if other is not role and other.model is not None]
         by_role = {other: differences(role.model, other.model) for other in subscribed if other.model is not None}
         lines = problems + [line for some in by_role.values() for line in some]
-        self.partners = []
+        self._break_up()
         if lines:
             self.source, role.model = None, None
             text = told(f"what role {role.name} publishes", lines)
@@ -252,7 +257,7 @@ class Registry:
 
     def _agree(self, role: Role) -> None:
         role.is_agreed = True
-        self.partners = []
+        self._break_up()
         if role.all_ask(SUBSCRIBE):
             role.reply({"is": "subscribed", "version": self.version})
         self._begin_transfer()
@@ -283,8 +288,9 @@ class Registry:
             return
         targets, self.awaited = self.awaited, []
         roles = [source, *targets]
-        if self.partners != roles and not self._opened(roles):
-            return
+        if self.partners != roles:
+            self.place = self.meeting.open()
+            self.generation, self.partners = fresh_nonce(), roles
         self.version += 1
         members = self._holder_last(member for role in roles for member in role.members.values())
         self.transfer = Transfer(self.version, source, targets, set(members))
@@ -294,15 +300,12 @@ class Registry:
                 member.generation, go["roster"] = self.generation, self._roster(source, targets)
             member.reply(go)
 
-    def _opened(self, roles: list[Role]) -> bool:
-        try:
-            self.place = self.meeting.open()
-        except (OSError, RuntimeError) as error:
-            for role in roles:
-                role.reply(torn([], f"{self.holder}, which holds the link, could not serve a store: {error}"))
-            return False
-        self.generation, self.partners = fresh_nonce(), roles
-        return True
+    def _break_up(self) -> None:
+        """The next version needs another joint group. Ranks of the last one may be about to move it alone."""
+        partners, self.partners = self.partners, []
+        for role in partners:
+            for member in role.members.values():
+                member.nudge()
 
     def _roster(self, source: Role, targets: Iterable[Role]) -> Message:
         models = {role.name: role.model.entries for role in (source, *targets) if role.model is not None}
@@ -327,15 +330,16 @@ class Registry:
 
     def _conclude(self, transfer: Transfer) -> None:
         if transfer.failures:
-            self.partners = []
+            self._break_up()
         failure = torn(transfer.gone(), f"version {transfer.version} did not arrive whole: {transfer.causes()}")
+        complete = {"is": "complete", "version": transfer.version, "everywhere": not transfer.failures}
         roles = (transfer.source, *transfer.targets)
         for member in self._holder_last(member for role in roles for member in role.members.values()):
             is_torn = transfer.is_torn_for(member.role)
             if is_torn:
                 member.news.clear()  # it is told here
             if member.asks() in (DONE, FAILED):
-                member.reply(failure if is_torn else {"is": "complete", "version": transfer.version})
+                member.reply(failure if is_torn else complete)
 
     def _holder_last(self, members: Iterable[Member]) -> list[Member]:
         """It may end its process as soon as it has its answer, and this thread with it."""

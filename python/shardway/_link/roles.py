@@ -35,6 +35,12 @@ class Member:
             self.reply(message)
         else:
             self.news.append(message)
+            self.nudge()
+
+    def nudge(self) -> None:
+        """Its next call has to ask, not to go on with the others alone."""
+        if self.question is None:
+            self.answer({"is": "nudge"})
 
 
 @dataclass(eq=False)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .declaration import Declared
-from .held import HeldVersions, Parts
+from .held import MOST_HELD, HeldVersions, Parts
+from .model_plan import ModelPlan
 from .roles import PUBLISH, SEND
-from .transfer import run_transfer
+from .transfer import Delivery
 
 if TYPE_CHECKING:
     from .link import JobLink
@@ -22,13 +23,22 @@ class Source:
         self._declared = Declared(tensors, link.rank, link.size)
         self._version = int(link.declare(self._declared.said(PUBLISH))["version"])
         self._promised = self._version
-        self._held = HeldVersions(self._sent)
-        link.before_leaving(lambda: self._held.drain(link.timeout_s))
+        self._held = HeldVersions(lambda parts: self._sent(parts, sets=MOST_HELD))
+        link.before_leaving(lambda: self._held.drain(link.timeout_s), self._held.bytes)
 
     @property
     def version(self) -> int:
         """Of the last one that has arrived."""
         return self._version
+
+    @property
+    def plan(self) -> ModelPlan:
+        """As `JobLink.plan`."""
+        return self._link.plan
+
+    def explain(self) -> str:
+        """As `JobLink.explain`."""
+        return self._link.explain()
 
     def send(self, tensors: Mapping[str, object] | None = None, *, wait: bool = True) -> int:
         """Sends the tensors as they are now to all roles that are subscribed when it begins, at least one, and waits
@@ -55,12 +65,11 @@ class Source:
         self._promised = max(self._promised, self._version) + 1
         return self._promised
 
-    def _sent(self, parts: Parts, problems: Sequence[str] = (), declared: Declared | None = None) -> int:
-        go = self._link.ask({"do": SEND, "problems": list(problems)})
-        self._declared = declared or self._declared
-        run_transfer(self._link, SEND, go, parts)
-        self._version = int(go["version"])
-        self._link.note_version(self._version)
+    def _sent(self, parts: Parts, problems: Sequence[str] = (), declared: Declared | None = None, sets: int = 1) -> int:
+        def on_begin(version: int) -> None:
+            self._declared = declared or self._declared
+
+        self._version = Delivery(SEND, parts, problems=problems, sets=sets, on_begin=on_begin).run(self._link)
         return self._version
 
     def _changes(self, declared: Declared) -> list[str]:

@@ -1,41 +1,113 @@
-"""The store where the ranks of a joint group meet: a TCPStore that the process that holds the link serves."""
+"""Where the ranks of a joint group meet: keys and values that the process that holds the link keeps."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from torch._C._distributed_c10d import TCPStore
+from .secret import fresh_nonce
+from .wire import Message, NotOurs
 
-from .address import Address, listening
-from .wire import Message
+SET, GET, ADD, CHECK, WAIT, DELETE, SWAP, COUNT = "set", "get", "add", "check", "wait", "delete", "swap", "count"
 
-# The store is there, or its process has died. Longer than 5 s: TCPStore asks for the name of the other side, and that
-# takes so long where the answer of a name server got lost.
-_ATTEMPT = timedelta(seconds=7)
+
+@dataclass(eq=False)
+class Visitor:
+    """A rank that has come. A question gets one answer, maybe late."""
+
+    answer: Callable[[Message], None]
+    dismiss: Callable[[], None]
+    awaited: list[str] = field(default_factory=list)  # keys
 
 
 class StoreMeeting:
-    """One store per group. A rank that waits in a store that is closed gets an error at once, not at its timeout."""
+    """One place per group. Whoever waits in a place that is closed is dismissed at once."""
 
-    def __init__(self, host: str) -> None:
-        self._host = host
-        self._store: TCPStore | None = None
+    def __init__(self) -> None:
+        self._name = ""
+        self._values: dict[str, bytes] = {}
+        self._visitors: list[Visitor] = []
 
     def open(self) -> Message:
-        listener = listening(self._host, 0)
-        port = listener.getsockname()[1]
-        self._store = TCPStore(
-            self._host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
-        return {"host": self._host, "port": port}
+        self.close()
+        self._name = fresh_nonce()
+        return {"meeting": self._name}
 
     def close(self) -> None:
-        self._store = None
+        visitors, self._visitors = self._visitors, []
+        self._name, self._values = "", {}
+        for visitor in visitors:
+            visitor.dismiss()
+
+    def admits(self, meeting: object) -> bool:
+        return bool(self._name) and meeting == self._name
+
+    def enter(self, visitor: Visitor) -> None:
+        self._visitors.append(visitor)
+
+    def leave(self, visitor: Visitor) -> None:
+        if visitor in self._visitors:
+            self._visitors.remove(visitor)
+
+    def hear(self, visitor: Visitor, question: Message) -> None:
+        do = question.get("do")
+        if do == "withdraw":
+            if visitor.awaited:
+                visitor.awaited = []
+                visitor.answer({"is": "late"})
+        elif do == WAIT:
+            visitor.awaited = [str(key) for key in question["keys"]]
+            self._answer_if_there(visitor)
+        else:
+            visitor.answer({"is": "done", **self._done(str(do), question)})
+
+    def _done(self, do: str, question: Message) -> Message:
+        if do == CHECK:
+            return {"are_there": all(key in self._values for key in question["keys"])}
+        if do == COUNT:
+            return {"count": len(self._values)}
+        key = str(question["key"])
+        if do == GET:
+            return {"value": said(self._values[key])} if key in self._values else {}
+        if do == DELETE:
+            return {"was_there": self._values.pop(key, None) is not None}
+        if do == ADD:
+            count = int(self._values.get(key, b"0")) + int(question["count"])
+            self._put(key, str(count).encode())
+            return {"count": count}
+        if do == SET:
+            self._put(key, heard(question["value"]))
+            return {}
+        if do == SWAP:
+            return {"value": said(self._swapped(key, heard(question["expected"]), heard(question["value"])))}
+        raise NotOurs(f"a store has no {do}")
+
+    def _swapped(self, key: str, expected: bytes, value: bytes) -> bytes:
+        """As torch's stores do it: a key that is not there is set if nothing is expected."""
+        if key not in self._values:
+            if expected:
+                return expected
+            self._put(key, value)
+        elif self._values[key] == expected:
+            self._put(key, value)
+        return self._values[key]
+
+    def _put(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+        for visitor in list(self._visitors):
+            if key in visitor.awaited:
+                self._answer_if_there(visitor)
+
+    def _answer_if_there(self, visitor: Visitor) -> None:
+        if all(key in self._values for key in visitor.awaited):
+            visitor.awaited = []
+            visitor.answer({"is": "done"})
 
 
-def met_at(place: Message, timeout: timedelta) -> TCPStore:
-    """As one of the ranks, in the serving process too: there the store would outlive its closing otherwise."""
-    Address(place["host"], place["port"]).dial(timeout.total_seconds()).close()  # refused if its process has died
-    store = TCPStore(place["host"], place["port"], is_master=False, timeout=min(timeout, _ATTEMPT))
-    store.set_timeout(timeout)
-    return store
+def said(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def heard(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

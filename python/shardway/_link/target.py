@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
+from torch import Tensor
 
 from .declaration import Declared
+from .model_plan import ModelPlan
 from .overlap import overlaps
 from .roles import RECEIVE, SUBSCRIBE
-from .transfer import run_transfer
+from .transfer import Delivery
 
 if TYPE_CHECKING:
     from .link import JobLink
+
+_NO_PARTS: dict[str, Tensor | None] = {}
 
 
 class Target:
@@ -37,6 +40,11 @@ class Target:
         """Why the destinations may not be used, until the next version has come; None if they may."""
         return self._incomplete
 
+    @property
+    def plan(self) -> ModelPlan:
+        """As `JobLink.plan`."""
+        return self._link.plan
+
     def receive(self) -> int:
         """Waits for the next version, which is then in the destinations of all ranks of this role; its number.
         Collective over the role.
@@ -44,19 +52,17 @@ class Target:
         A DistBackendError says that the publisher or a rank on the way was lost. The next call waits for the next
         version, of a publisher that may have been started again.
         """
-        go = self._link.ask({"do": RECEIVE})
-        version = go["version"]
-        self._incomplete = f"version {version} is on its way"
+        begun: list[int] = []
+
+        def on_begin(version: int) -> None:
+            begun.append(version)
+            self._incomplete = f"version {version} is on its way"
+
         try:
-            came = run_transfer(self._link, RECEIVE, go, {})
+            self._version = Delivery(RECEIVE, _NO_PARTS, self._declared.parts, on_begin=on_begin).run(self._link)
         except BaseException as error:
-            self._incomplete = f"version {version} did not arrive: {error}"
+            if begun:
+                self._incomplete = f"version {begun[-1]} did not arrive: {error}"
             raise
-        with torch.no_grad():
-            for name, tensor in came.items():
-                destination = self._declared.parts[name]
-                assert destination is not None
-                destination.copy_(tensor)
-        self._version, self._incomplete = version, None
-        self._link.note_version(version)
-        return int(version)
+        self._incomplete = None
+        return self._version

@@ -1,8 +1,10 @@
-"""One version on its way: move it, report, and hear whether it has arrived everywhere."""
+"""One version on its way: by the ranks alone if nothing has changed since the last one, else by the hub's word."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -11,23 +13,69 @@ from .roles import DONE, FAILED
 from .wire import Message
 
 if TYPE_CHECKING:
+    from .joint import JointGroup
     from .link import JobLink
 
 _LONGEST_REASON = 1000
 _REPORTS_S = 10.0  # another rank may have waited for the whole timeout before it reports
+_LEAST_ANSWER_S = 0.5  # for the hub's word on a wait that has taken the whole timeout
 
 
-def run_transfer(link: JobLink, call: str, go: Message, parts: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """What came for this rank, when all ranks of its role have theirs. `call` is in whose name errors are raised."""
-    try:
-        came = link.joint_group(go).move(parts, link.role)
-    except Exception as error:
-        link.drop_joint_group()
-        reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-        link.ask({"do": FAILED, "why": reason}, wait_s=_REPORTS_S, call=call)
-        raise
-    except BaseException:
-        link.close()
-        raise
-    link.ask({"do": DONE}, wait_s=_REPORTS_S, call=call)
-    return came
+def _nothing(version: int) -> None:
+    pass
+
+
+@dataclass
+class Delivery:
+    """This rank's side of a version."""
+
+    call: str  # in whose name errors are raised, and what the hub is asked
+    parts: Mapping[str, Tensor | None] = field(default_factory=dict)
+    destinations: Mapping[str, Tensor | None] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+    sets: int = 1  # of parts that alternate
+    on_begin: Callable[[int], None] = _nothing  # from now on destinations are written
+
+    def run(self, link: JobLink) -> int:
+        """The version that all ranks of the role have now."""
+        started_s = time.monotonic()
+        failed = ""
+        joint = link.quick_group()
+        if joint is not None:
+            failed = self._failure_without_hub(link, joint)
+            if joint.is_quick and not failed:
+                return link.note_version(link.version + 1)
+        deadline_s = max(started_s + link.timeout_s, time.monotonic() + _LEAST_ANSWER_S)
+        question = {"do": self.call, "problems": list(self.problems), "version": link.version, "failed": failed}
+        go = link.ask(question, deadline_s=deadline_s if failed else None)
+        self._run_by_hub(link, go)
+        return link.note_version(int(go["version"]))
+
+    def _failure_without_hub(self, link: JobLink, joint: JointGroup) -> str:
+        """The generation of a group that has failed: somebody was lost or is late, and the hub knows whom."""
+        is_willing = not self.problems and not link.has_news()
+        try:
+            joint.try_version(link.version + 1, self.parts, self.sets, is_willing, self.on_begin)
+        except Exception:
+            link.leave_joint_group()
+            return joint.generation
+        except BaseException:
+            link.close()
+            raise
+        return ""
+
+    def _run_by_hub(self, link: JobLink, go: Message) -> None:
+        self.on_begin(int(go["version"]))
+        try:
+            joint = link.joint_group(go)
+            joint.move(self.parts, self.destinations, self.sets)
+        except Exception as error:
+            link.leave_joint_group()
+            reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+            link.ask({"do": FAILED, "why": reason}, wait_s=_REPORTS_S, call=self.call)
+            raise
+        except BaseException:
+            link.close()
+            raise
+        if link.ask({"do": DONE}, wait_s=_REPORTS_S, call=self.call).get("everywhere"):
+            joint.settle()

@@ -6,7 +6,7 @@ import json
 import struct
 from typing import Any, TypeAlias
 
-VERSION = 1
+VERSION = 2
 MOST_FROM_STRANGERS = 1 << 12  # bytes
 MOST = 1 << 28
 
@@ -35,6 +35,9 @@ class Inbox:
 
     def add(self, some: bytes) -> None:
         self._bytes += some
+
+    def is_empty(self) -> bool:
+        return not self._bytes
 
     def next(self) -> Message | None:
         if len(self._bytes) < _LENGTH.size:

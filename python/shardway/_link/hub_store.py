@@ -1,0 +1,89 @@
+"""A torch Store whose keys are kept by the process that holds the link, reached by a connection of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+from .member import Connection, HubGone
+from .store_meeting import ADD, CHECK, COUNT, DELETE, GET, SET, SWAP, WAIT, heard, said
+from .wire import Message
+
+_ANSWER_S = 30.0  # of a hub that is there; a wait has a time of its own
+
+
+class HubStore(Store):
+    """Any thread may use it, one at a time. A DistStoreError says that the meeting is over or a key did not come."""
+
+    def __init__(self, connection: Connection, timeout: timedelta) -> None:
+        super().__init__()
+        self._connection = connection
+        self._limit = timeout
+        self._turn = threading.Lock()
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._ask({"do": SET, "key": key, "value": said(_bytes_of(value))})
+
+    def get(self, key: str) -> bytes:
+        """Waits for the key."""
+        self.wait([key])
+        answer = self._ask({"do": GET, "key": key})
+        if "value" not in answer:
+            raise dist.DistStoreError(f"link: the key {key} was deleted")
+        return heard(answer["value"])
+
+    def add(self, key: str, value: int) -> int:
+        return int(self._ask({"do": ADD, "key": key, "count": value})["count"])
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return bool(self._ask({"do": CHECK, "keys": list(keys)})["are_there"])
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        limit = self._limit if timeout is None else timeout
+        answer = self._ask({"do": WAIT, "keys": list(keys)}, limit.total_seconds())
+        if answer["is"] == "late":
+            raise dist.DistStoreError(f"link: {', '.join(keys)} did not come within {limit.total_seconds():g} s")
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._ask({"do": DELETE, "key": key})["was_there"])
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        question = {"do": SWAP, "key": key, "expected": said(_bytes_of(expected_value))}
+        return heard(self._ask({**question, "value": said(_bytes_of(desired_value))})["value"])
+
+    def num_keys(self) -> int:
+        return int(self._ask({"do": COUNT})["count"])
+
+    # What torch's C++ calls them.
+
+    def deleteKey(self, key: str) -> bool:
+        return self.delete_key(key)
+
+    def getNumKeys(self) -> int:
+        return self.num_keys()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._limit = timeout
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._limit
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(self, question: Message, limit_s: float = _ANSWER_S) -> Message:
+        with self._turn:
+            try:
+                return self._connection.ask(question, time.monotonic() + limit_s)
+            except HubGone as gone:
+                raise dist.DistStoreError(f"link: the meeting is over ({gone})") from gone
+
+
+def _bytes_of(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
