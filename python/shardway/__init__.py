@@ -44,7 +44,7 @@ from shardway._collectives import (
     reduce_scatter_v,
     split_by_rank,
 )
-from shardway._link import JobLink, ModelPlan, Source, Target, connect
+from shardway._link import JobLink, Load, ModelPlan, Source, Target, connect
 from shardway._memory import empty, empty_cache, memory_stats, use_shared_allocator
 from shardway._modules import AllGather, AllReduce, AllToAll, Broadcast, Gather, ReduceScatter, Scatter
 from shardway._owners import Owners, to_owners
@@ -69,6 +69,7 @@ __all__ = [
     "JobLink",
     "Layout",
     "Link",
+    "Load",
     "Mesh",
     "MeshTensor",
     "MeshTensorHandle",

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .portions import too_big
 from .wire import Message
 
 MOST_SHOWN = 200
@@ -88,13 +89,12 @@ def _difference(published: Message, subscribed: Message, is_cast: bool) -> str |
         return "the shapes differ"
     if any(placement[0] == "P" for placement in subscribed["placements"]):
         return "a destination cannot be Partial"
-    if published["dtype"] == subscribed["dtype"]:
-        return None
-    if not is_cast:
-        return "the dtypes differ, and cast=True is not given"
-    if not _can_cast(published["dtype"], subscribed["dtype"]):
-        return "the dtype cannot be cast"
-    return None
+    if published["dtype"] != subscribed["dtype"]:
+        if not is_cast:
+            return "the dtypes differ, and cast=True is not given"
+        if not _can_cast(published["dtype"], subscribed["dtype"]):
+            return "the dtype cannot be cast"
+    return too_big(published, subscribed)
 
 
 def _can_cast(published: str, subscribed: str) -> bool:
@@ -111,6 +111,8 @@ def told(what: str, lines: Sequence[str]) -> str:
 def entry_text(entry: Message) -> str:
     """float32[8,6] whole, or float32[8,6] as S0,R over ranks 0-3"""
     kind = f"{entry['dtype']}[{','.join(map(str, entry['shape']))}]"
+    if "max_bytes" in entry:
+        kind += f" to a Load of {entry['max_bytes']} bytes"
     if "placements" not in entry or entry["placements"] == [["R"]]:
         return f"{kind} whole"
     places = ",".join(_placement_text(placement) for placement in entry["placements"])

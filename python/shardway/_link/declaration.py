@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from .layouts import described
+from .load import Load
 from .wire import Message
 
 
@@ -14,6 +15,7 @@ class Declared:
     def __init__(self, tensors: Mapping[str, object], rank: int, size: int) -> None:
         self.entries: dict[str, Message] = {}
         self.parts: dict[str, Tensor | None] = {}
+        self.loads: dict[str, Load] = {}
         self.problems: list[str] = []
         if not isinstance(tensors, Mapping):
             self.problems.append(f"tensors is a {type(tensors).__name__}, not a dict of names")
@@ -26,6 +28,8 @@ class Declared:
             if not isinstance(name, str):
                 raise ValueError("a name must be a str")
             self.entries[name], self.parts[name] = described(value, rank, size)
+            if isinstance(value, Load):
+                self.loads[name] = value
         except ValueError as error:
             self.problems.append(f"{name}: {error}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,10 @@ from shardway._redistribute import redistribute
 from .claim import Claim
 from .hub_store import HubStore
 from .layouts import layout_of
+from .load import Loader
 from .model_plan import ModelPlan
+from .portion import Portion
+from .portions import portions
 from .wire import Message
 
 
@@ -33,6 +36,7 @@ class Move:
     role: str
     before: Layout  # in ranks of the joint group, and in the source's dtype
     after: Layout
+    portion: int  # 0, or the number of the exchange that brings it to a Load
 
 
 @dataclass
@@ -44,7 +48,8 @@ class Rounding:
 
 
 class JointGroup:
-    """Ranks are numbered by the roster: role by role, the publisher first. Versions move by one prepared call."""
+    """Ranks are numbered by the roster: role by role, the publisher first. Versions move by one prepared call,
+    and by one more for each portion of Loads."""
 
     def __init__(self, generation: str, roster: Message, claim: Claim, store: HubStore, timeout: timedelta) -> None:
         self.generation = generation
@@ -54,7 +59,8 @@ class JointGroup:
         self._role = claim.role
         first = _first_ranks(roster)
         self.rank = first[claim.role] + claim.rank
-        self.moves = _moves(roster, first)
+        moves = _moves(roster, first)
+        self.moves = [move for move in moves if move.portion == 0]
         self._store = store  # the backend in C++ does not keep the Python object
         self._backend, self._shares_memory = _made_backend(
             store, self.rank, sum(size for _, size in self._roles), f"link_{generation}", timeout
@@ -66,37 +72,56 @@ class JointGroup:
         self._last_parts: Mapping[str, Tensor | None] = {}
         self._call: PreparedCall[Any] | None = None
         self._roundings: list[Rounding] = []
+        self._portions = self._with_loads(moves)
         self._said = torch.zeros(2, dtype=torch.int64)
         self._vote: PreparedCall[Tensor] | None = None
 
     # By the hub's word.
 
-    def move(self, parts: Mapping[str, Tensor | None], destinations: Mapping[str, Tensor | None], sets: int) -> None:
+    def move(
+        self,
+        parts: Mapping[str, Tensor | None],
+        destinations: Mapping[str, Tensor | None],
+        loader: Loader,
+        sets: int,
+    ) -> None:
         """Moves what the publisher's ranks give into the destinations of the others. Every rank calls it: it is one
-        redistribution of all tensors for all roles. A prepared one: the same destinations each time."""
-        if self._call is None:
-            self._call = self._prepared(parts, destinations)
+        redistribution of all tensors for all roles. A prepared one: the same destinations each time. What goes to Loads
+        follows, portion by portion."""
+        if self._vote is None:
+            self._call = self._prepared(parts, destinations) if self.moves else None
             self._vote = prepare(all_reduce, self._said, op="min", group=self._group)
             self._round()
-        else:
+        elif self._call is not None:
             self._run_moves(parts, sets)
+        loader.begin(max((portion.bytes_here for portion in self._portions), default=0))
+        for portion in self._portions:
+            portion.bring(parts, loader, sets)
 
     def settle(self) -> None:
-        """After a version that all ranks have, the next ones may go without the hub."""
-        self.is_quick = self._shares_memory
+        """After a version that all ranks have, the next ones may go without the hub. Not where there are Loads: the hub
+        tells the others if one fails."""
+        self.is_quick = self._shares_memory and not self._portions
 
     def plan(self, held_bytes: int) -> ModelPlan:
         """After the first version."""
-        assert self._call is not None
+        calls = [self._call, *(portion.call for portion in self._portions)]
+        made = [call for call in calls if call is not None]
+        staging = sum(rounding.arrived.nbytes for rounding in self._roundings)
         return ModelPlan(
             roles=self._roles,
-            tensors=len(self.moves),
-            bytes=self._call.bytes,
-            least_bytes=self._call.least_bytes,
-            staging_bytes=sum(rounding.arrived.nbytes for rounding in self._roundings),
+            tensors=len(self.moves) + sum(len(portion.moves) for portion in self._portions),
+            bytes=tuple(_sums(rows) for rows in zip(*(call.bytes for call in made), strict=True)),
+            least_bytes=_sums([call.least_bytes for call in made]),
+            staging_bytes=staging + max((portion.bytes_here for portion in self._portions), default=0),
             held_bytes=held_bytes,
-            moves_text=self._call.explain().split("\n", 1)[1],
+            moves_text="\n".join(call.explain().split("\n", 1)[1] for call in made),
         )
+
+    def _with_loads(self, moves: Sequence[Move]) -> list[Portion]:
+        numbers = sorted({move.portion for move in moves if move.portion > 0})
+        by_number = [[move for move in moves if move.portion == number] for number in numbers]
+        return [Portion(some, self._group, self.rank, self._role) for some in by_number]
 
     # Without the hub.
 
@@ -196,12 +221,18 @@ def _moves(roster: Message, first: Mapping[str, int]) -> list[Move]:
     published = roster["models"][source]
     targets = [name for name, _ in roster["roles"] if name != source]
     moves = []
-    for name, entry in published.items():
-        before = layout_of(entry, first[source], entry["dtype"])
-        for role in targets:
-            after = layout_of(roster["models"][role][name], first[role], entry["dtype"])
-            moves.append(Move(name, role, before, after))
+    for role in targets:
+        subscribed = roster["models"][role]
+        for name, portion in portions(published, subscribed).items():
+            entry = published[name]
+            before = layout_of(entry, first[source], entry["dtype"])
+            after = layout_of(subscribed[name], first[role], entry["dtype"])
+            moves.append(Move(name, role, before, after, portion))
     return moves
+
+
+def _sums(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip(*rows, strict=True))
 
 
 def _made_backend(store: Store, rank: int, size: int, name: Any, timeout: timedelta) -> tuple[Backend, bool]:

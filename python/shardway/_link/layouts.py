@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shardway._C import Layout, Mesh, MeshTensor, Partial, Placement, Replicate, Shard
 
+from .load import Load
 from .wire import Message
 
 
@@ -21,10 +22,18 @@ def described(value: object, rank: int, size: int) -> tuple[Message, Tensor | No
         return _described(value.layout, value.local, rank, size)
     if _is_dtensor(value):
         return _described_dtensor(value, rank, size)
+    if isinstance(value, Load):
+        return _described_load(value, size), None
     if isinstance(value, Tensor):
         _check_tensor(value)
         return {"shape": list(value.shape), "dtype": _dtype_name(value.dtype)}, value.detach()
     raise ValueError(f"it is a {type(value).__name__}, not a DTensor, MeshTensor or Tensor")
+
+
+def _described_load(load: Load, size: int) -> Message:
+    load.check()
+    _check_mesh(load.layout, size)
+    return {**entry_of(load.layout), "dtype": _dtype_name(load.dtype), "max_bytes": load.max_bytes}
 
 
 def _is_dtensor(value: object) -> bool:
@@ -39,9 +48,7 @@ def _described_dtensor(dtensor: Any, rank: int, size: int) -> tuple[Message, Ten
 
 
 def _described(layout: Layout, local: Tensor | None, rank: int, size: int) -> tuple[Message, Tensor | None]:
-    beyond = [number for number in layout.mesh.ranks if number >= size]
-    if beyond:
-        raise ValueError(f"its mesh has rank {beyond[0]}, but the role has {size} ranks")
+    _check_mesh(layout, size)
     if (rank in layout.mesh.ranks) != (local is not None):
         raise ValueError("it has no local part" if local is None else "this rank is outside its mesh, but has a part")
     if local is not None:
@@ -51,6 +58,12 @@ def _described(layout: Layout, local: Tensor | None, rank: int, size: int) -> tu
         if local.dtype != layout.dtype:
             raise ValueError(f"its part is {local.dtype}, but the layout says {layout.dtype}")
     return entry_of(layout), None if local is None else local.detach()
+
+
+def _check_mesh(layout: Layout, size: int) -> None:
+    beyond = [number for number in layout.mesh.ranks if number >= size]
+    if beyond:
+        raise ValueError(f"its mesh has rank {beyond[0]}, but the role has {size} ranks")
 
 
 def _check_tensor(tensor: Tensor) -> None:

@@ -21,6 +21,8 @@ class Source:
     def __init__(self, link: JobLink, tensors: Mapping[str, object]) -> None:
         self._link = link
         self._declared = Declared(tensors, link.rank, link.size)
+        loads = self._declared.loads
+        self._declared.problems += [f"{name}: a Load is a destination and cannot be sent" for name in loads]
         self._version = int(link.declare(self._declared.said(PUBLISH))["version"])
         self._promised = self._version
         self._held = HeldVersions(lambda parts: self._sent(parts, sets=MOST_HELD))

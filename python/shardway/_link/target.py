@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from .declaration import Declared
+from .load import Loader
 from .model_plan import ModelPlan
 from .overlap import overlaps
 from .roles import RECEIVE, SUBSCRIBE
@@ -26,6 +27,7 @@ class Target:
         self._link = link
         self._declared = Declared(tensors, link.rank, link.size)
         self._declared.problems += overlaps(self._declared.here())
+        self._loader = Loader(self._declared.loads)
         self._version = 0
         self._incomplete: str | None = "nothing has been received"
         link.declare(self._declared.said(SUBSCRIBE, bool(cast)))
@@ -59,7 +61,8 @@ class Target:
             self._incomplete = f"version {version} is on its way"
 
         try:
-            self._version = Delivery(RECEIVE, _NO_PARTS, self._declared.parts, on_begin=on_begin).run(self._link)
+            delivery = Delivery(RECEIVE, _NO_PARTS, self._declared.parts, loader=self._loader, on_begin=on_begin)
+            self._version = delivery.run(self._link)
         except BaseException as error:
             if begun:
                 self._incomplete = f"version {begun[-1]} did not arrive: {error}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch.distributed as dist
 from torch import Tensor
 
+from .load import Loader
 from .roles import DONE, FAILED
 from .wire import Message
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_REASON = 1000
 _REPORTS_S = 10.0  # another rank may have waited for the whole timeout before it reports
 _LEAST_ANSWER_S = 0.5  # for the hub's word on a wait that has taken the whole timeout
+_NO_LOADS = Loader({})
 
 
 def _nothing(version: int) -> None:
@@ -33,6 +37,7 @@ class Delivery:
     parts: Mapping[str, Tensor | None] = field(default_factory=dict)
     destinations: Mapping[str, Tensor | None] = field(default_factory=dict)
     problems: Sequence[str] = ()
+    loader: Loader = _NO_LOADS
     sets: int = 1  # of parts that alternate
     on_begin: Callable[[int], None] = _nothing  # from now on destinations are written
 
@@ -68,7 +73,7 @@ class Delivery:
         self.on_begin(int(go["version"]))
         try:
             joint = link.joint_group(go)
-            joint.move(self.parts, self.destinations, self.sets)
+            joint.move(self.parts, self.destinations, self.loader, self.sets)
         except Exception as error:
             link.leave_joint_group()
             reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
@@ -77,5 +82,16 @@ class Delivery:
         except BaseException:
             link.close()
             raise
+        if self.loader.failure is not None:
+            self._report_load(link)
+            raise self.loader.failure
         if link.ask({"do": DONE}, wait_s=_REPORTS_S, call=self.call).get("everywhere"):
             joint.settle()
+
+    def _report_load(self, link: JobLink) -> None:
+        """The version has come, but a function did not take it: the others are told, and this rank raises its own
+        error."""
+        failure = self.loader.failure
+        reason = f"the Load of {self.loader.failed_name} raised {type(failure).__name__}: {failure}"
+        with contextlib.suppress(dist.DistBackendError):
+            link.ask({"do": FAILED, "why": reason[:_LONGEST_REASON]}, wait_s=_REPORTS_S, call=self.call)
