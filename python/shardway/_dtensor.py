@@ -10,6 +10,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import placement_types as theirs
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from shardway._C import Layout, Mesh, Partial, Placement, Replicate, Shard
 
@@ -67,6 +68,7 @@ def layout_of(spec: object, what: str = "spec") -> Layout:
         raise ValueError(f"{what}: the spec {spec} has no tensor_meta, so its shape and dtype are unknown")
     placements, order = _placements_and_order(spec)
     layout = Layout(tuple(spec.shape), spec.tensor_meta.dtype, mesh_of(spec.mesh), placements, order)
+    _check_strided_boxes(spec, layout)
     if len(_layouts) >= _MOST_KEPT:
         _layouts.clear()
     _layouts[spec] = layout
@@ -98,13 +100,13 @@ def spec_of(layout: Layout, device_mesh: DeviceMesh | None) -> DTensorSpec:
 
 def _silent_mesh(mesh: Mesh) -> DeviceMesh:
     """Equal to a DeviceMesh of these ranks, but without process groups: it describes and cannot communicate."""
-    return DeviceMesh(
-        "cpu",
-        torch.tensor(mesh.ranks).view(mesh.shape),
-        mesh_dim_names=mesh.names,
-        _init_backend=False,
-        _rank=torch.distributed.get_rank() if torch.distributed.is_initialized() else mesh.ranks[0],
-    )
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else mesh.ranks[0]
+    return _mesh_seen_by(rank, mesh)
+
+
+def _mesh_seen_by(rank: int, mesh: Mesh) -> DeviceMesh:
+    ranks = torch.tensor(mesh.ranks).view(mesh.shape)
+    return DeviceMesh("cpu", ranks, mesh_dim_names=mesh.names, _init_backend=False, _rank=rank)
 
 
 def _placements_and_order(spec: DTensorSpec) -> tuple[list[Placement], list[tuple[int, ...]]]:
@@ -121,8 +123,8 @@ def _placements_and_order(spec: DTensorSpec) -> tuple[list[Placement], list[tupl
 
 
 def _decoded_order(spec: DTensorSpec, strided: dict[int, Any]) -> Any:
-    """The order of shards that the strided ones stand for. Where a length does not divide evenly, or no order has
-    these strides, what a rank holds is no box."""
+    """The order of shards that the strided ones stand for. Where no order has these strides, what a rank holds is no
+    box."""
     if not spec.use_strided_shard_as_shard_order:
         raise ValueError(
             f"placement {next(iter(strided.values()))!r} of {spec} is strided and stands for no order of shards: "
@@ -134,11 +136,29 @@ def _decoded_order(spec: DTensorSpec, strided: dict[int, Any]) -> Any:
             f"placements {spec.placements} on a mesh of {tuple(spec.mesh.shape)}: no order of shards has these "
             f"split factors; what a rank holds is no box"
         )
-    for entry in shard_order:
-        parts = math.prod(spec.mesh.size(mesh_dim) for mesh_dim in entry.mesh_dims)
-        if entry.tensor_dim in strided and spec.shape[entry.tensor_dim] % parts:
-            raise ValueError(
-                f"placement {strided[entry.tensor_dim]!r} splits dim {entry.tensor_dim} of length "
-                f"{spec.shape[entry.tensor_dim]} into {parts} parts: an uneven strided shard is no box"
-            )
     return shard_order
+
+
+def _check_strided_boxes(spec: DTensorSpec, layout: Layout) -> None:
+    """Where a length does not divide evenly, torch's strided shards are boxes for most meshes and lengths, not for all.
+    Those of FSDP over tensor parallelism are what the order of shards says; torch has to see them alike."""
+    for placement in spec.placements:
+        if not isinstance(placement, theirs._StridedShard):
+            continue
+        dim = placement.dim
+        parts = math.prod(layout.mesh.size(mesh_dim) for mesh_dim in layout.order[dim])
+        if spec.shape[dim] % parts and not _has_boxes_of(layout, spec):
+            raise ValueError(
+                f"placement {placement!r} splits dim {dim} of length {spec.shape[dim]} into {parts} parts: with this "
+                f"uneven strided shard what torch has on a rank is no box"
+            )
+
+
+def _has_boxes_of(layout: Layout, spec: DTensorSpec) -> bool:
+    for rank in layout.mesh.ranks:
+        offset, extent = layout.box(rank)
+        seen = _mesh_seen_by(rank, layout.mesh)
+        shape, begin = compute_local_shape_and_global_offset(spec.shape, seen, spec.placements)
+        if tuple(shape) != extent or (0 not in extent and tuple(begin) != offset):
+            return False
+    return True

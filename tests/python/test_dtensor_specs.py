@@ -88,8 +88,24 @@ def test_every_order_of_three_strided_shards_is_decoded():
         assert_boxes_as_torch_has_them(theirs)
 
 
-def strided_spec(shape, placements, **options):
-    return DTensorSpec(silent_mesh((2, 2)), placements, tensor_meta=meta(shape), **options)
+def test_uneven_strided_shards_are_decoded_where_torch_has_boxes():
+    for mesh_shape in ((2, 2), (2, 3), (3, 2)):
+        mesh = silent_mesh(mesh_shape)
+        strided = (_StridedShard(0, split_factor=mesh_shape[1]), Shard(0))
+        refused = []
+        for length in range(1, 20):
+            theirs = DTensorSpec(mesh, strided, tensor_meta=meta((length, 2)))
+            try:
+                assert sw.Layout.from_spec(theirs).order == ((1, 0), ())
+            except ValueError:
+                refused.append(length)
+            else:
+                assert_boxes_as_torch_has_them(theirs)
+        assert not refused or mesh_shape == (3, 2), f"{mesh_shape}: {refused}"
+
+
+def strided_spec(shape, placements, mesh=(2, 2), **options):
+    return DTensorSpec(silent_mesh(mesh), placements, tensor_meta=meta(shape), **options)
 
 
 R = Replicate()
@@ -97,8 +113,8 @@ R = Replicate()
 # what is wrong: (the spec, words of the message)
 NO_LAYOUT = {
     "uneven strided shard": (
-        lambda: strided_spec((6,), (_StridedShard(0, split_factor=2), Shard(0))),
-        ["_StridedShard", "length 6", "4 parts", "uneven"],
+        lambda: strided_spec((7,), (_StridedShard(0, split_factor=2), Shard(0)), mesh=(3, 2)),
+        ["_StridedShard", "length 7", "6 parts", "uneven"],
     ),
     "strided shard without an order": (
         lambda: strided_spec((8,), (_StridedShard(0, split_factor=3), Shard(0))),
