@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists frames bench-dtensor bench-gpu torch-suite clean library everything
+	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.txt)
@@ -185,6 +185,10 @@ bench-hosts-simulated: library  ## bytes, messages and time between up to 512 ho
 bench-lists: library  ## compare a list of tensors in one call with one by one and a plain copy
 	@scripts/setup test
 	@$(PYTHON) -m bench.lists
+
+bench-refit: library  ## compare a link between two jobs with gather and broadcast, messages, files in memory and a plain copy
+	@scripts/setup test
+	@$(PYTHON) -m bench.refit $(REFIT)
 
 frames:  ## how many of our functions a call goes through, and those of another commit: make frames COMMIT=...
 	@scripts/setup build

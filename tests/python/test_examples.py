@@ -154,3 +154,29 @@ def test_bench_redistribute_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
     }
     assert len(found["claims"]) == done.stdout.count("\n  met ") + done.stdout.count("\n  MISSED ")
     assert (tmp_path / "redistribute.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_refit_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    command = [sys.executable, "-m", "bench.refit", "--quick", "--output", str(tmp_path)]
+    done = run_program(command, cwd=ROOT, timeout_s=TIMEOUT_S)
+    assert done.returncode in (0, 1), done.stderr  # 1: a claim was missed, which so short a run does not tell
+    found = json.loads((tmp_path / "refit.json").read_text())
+    contenders = {row["contender"] for row in found["rows"] if row["op"] == "dense"}
+    assert contenders - {"safetensors in tmpfs"} == {
+        "shardway, first time",
+        "shardway",
+        "shardway, sources in shared memory",
+        "shardway without waiting: what it holds the trainer",
+        "gather and broadcast on gloo, per tensor",
+        "gather and broadcast on gloo, in buckets",
+        "send and recv on gloo, per parameter",
+        "distributed checkpoint in tmpfs",
+        "plain copy of the generators' parts",
+        "plain copy of the trainers' parts",
+    }
+    assert {row["op"] for row in found["rows"]} == {"dense", "experts", "500 of 1 KiB"}
+    assert all(row["sent"] == row["least"] for row in found["rows"] if row["contender"] == "shardway")
+    assert len(found["claims"]) == done.stdout.count("\n  met ") + done.stdout.count("\n  MISSED ")
+    assert len(found["not_measured"]) == done.stdout.count("\n  not measured ")
+    assert (tmp_path / "refit.png").read_bytes().startswith(b"\x89PNG")
