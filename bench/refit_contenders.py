@@ -108,11 +108,12 @@ class Linked:
 
 def ours(sides: Sides, addresses: Sequence[str], first: Sequence[str]) -> list[Way]:
     """Links that stay, in lock-step and without waiting; and new ones at the addresses `first`, one a call."""
-    sent = sides.planned_bytes
     ordinary, shared, held = (
         Linked(sides, address, sources)
         for address, sources in zip(addresses, (sides.ordinary, sides.shared, sides.ordinary), strict=True)
     )
+    ordinary.move()
+    sent = sum(map(sum, ordinary.link.plan.bytes))
     unused, made = iter(first), []
 
     def first_time() -> None:

@@ -180,24 +180,6 @@ class Sides:
         """What all generators have to receive, whoever sends it."""
         return sum(math.prod(box.shape) for some in self.boxes.values() for box in some) * self.model.dtype.itemsize
 
-    @property
-    def planned_bytes(self) -> int:
-        """What all ranks send by the plans of the link's moves."""
-        planned: dict[tuple[sw.Layout, sw.Layout], int] = {}
-        total = 0
-        for name, before in self.before.items():
-            after = self.after[name]
-            pair = (before, after)
-            if pair not in planned:
-                planned[pair] = sw.plan(before, _moved_up(after, self.trainers)).total_bytes
-            total += planned[pair]
-        return total
-
-
-def _moved_up(layout: sw.Layout, by: int) -> sw.Layout:
-    mesh = sw.Mesh(layout.mesh.shape, [rank + by for rank in layout.mesh.ranks])
-    return sw.Layout(layout.shape, layout.dtype, mesh, layout.placements, layout.order)
-
 
 def _slices(box: tuple[tuple[int, ...], tuple[int, ...]]) -> Slices:
     return tuple(slice(begin, begin + length) for begin, length in zip(*box, strict=True))

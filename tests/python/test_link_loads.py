@@ -50,11 +50,14 @@ class _Taken:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.tensors: dict[str, torch.Tensor] = {}
+        self.memory: dict[int, int] = {}  # bytes of each storage that was seen
 
     def __call__(self, name: str, tensor: torch.Tensor) -> None:
         assert not torch.is_grad_enabled()
         self.names.append(name)
         self.tensors[name] = tensor.clone()
+        storage = tensor.untyped_storage()
+        self.memory[storage.data_ptr()] = storage.nbytes()
         tensor.fill_(float("nan"))  # it may be written, and nobody else sees that
 
 
@@ -74,6 +77,7 @@ def _load(place: Place, order: tuple[str, ...], max_bytes: int, dtype: torch.dty
                 expected = part(whole(name, version), held(columns(name, place.size), place.rank)).to(dtype)
                 assert taken.tensors[name].dtype == dtype and torch.equal(taken.tensors[name], expected)
             assert torch.equal(scale, part(whole("scale", version), held(columns("scale", place.size), place.rank)))
+        assert len(taken.memory) == 1 and sum(taken.memory.values()) <= max_bytes  # one buffer, in all versions
 
 
 @pytest.mark.parametrize("max_bytes", [1 << 20, 180])

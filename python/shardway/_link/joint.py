@@ -92,9 +92,10 @@ class JointGroup:
             self._call = self._prepared(parts, destinations) if self.moves else None
             self._vote = prepare(all_reduce, self._said, op="min", group=self._group)
             self._round()
+            loader.make_room(portion.pieces for portion in self._portions)
         elif self._call is not None:
             self._run_moves(parts, sets)
-        loader.begin(max((portion.bytes_here for portion in self._portions), default=0))
+        loader.begin()
         for portion in self._portions:
             portion.bring(parts, loader, sets)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch import Tensor
 from shardway._C import Layout
 
 DEFAULT_MAX_BYTES = 512 << 20
+
+Pieces: TypeAlias = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # by name, as they come
 
 
 @dataclass(frozen=True)
@@ -63,15 +66,22 @@ class Loader:
         self.failure: Exception | None = None
         self.failed_name = ""
 
-    def begin(self, most_bytes: int) -> None:
-        """A version whose largest portion takes that much here."""
-        self.failure = None
-        if self._buffer.numel() < most_bytes:
-            self._buffer = torch.empty(most_bytes, dtype=torch.uint8)
+    def make_room(self, portions: Iterable[Pieces]) -> None:
+        """For the largest portion, and for the largest piece whose dtype changes."""
+        for pieces in portions:
+            self._buffer = _at_least(self._buffer, bytes_of(pieces))
+            for name, (shape, dtype) in pieces.items():
+                wanted = self._loads[name].dtype
+                if dtype != wanted:
+                    self._cast = _at_least(self._cast, math.prod(shape) * wanted.itemsize)
 
-    def places(self, pieces: Mapping[str, tuple[tuple[int, ...], torch.dtype]]) -> dict[str, Tensor]:
-        """Where in the buffer pieces that come together lie. Those with large elements come first: then all are aligned,
-        and nothing lies between them."""
+    def begin(self) -> None:
+        """Another version."""
+        self.failure = None
+
+    def places(self, pieces: Pieces) -> dict[str, Tensor]:
+        """Where in the buffer pieces that come together lie. Those with large elements come first, so that all are
+        aligned with nothing between them."""
         found, begin = {}, 0
         for name, (shape, dtype) in sorted(pieces.items(), key=lambda item: -item[1][1].itemsize):
             end = begin + math.prod(shape) * dtype.itemsize
@@ -94,6 +104,12 @@ class Loader:
         if tensor.dtype == dtype:
             return tensor
         count = tensor.numel() * dtype.itemsize
-        if self._cast.numel() < count:
-            self._cast = torch.empty(count, dtype=torch.uint8)
         return self._cast[:count].view(dtype).view(tensor.shape).copy_(tensor)
+
+
+def bytes_of(pieces: Pieces) -> int:
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in pieces.values())
+
+
+def _at_least(buffer: Tensor, count: int) -> Tensor:
+    return buffer if buffer.numel() >= count else torch.empty(count, dtype=torch.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from shardway._C import MeshTensor
 from shardway._prepare import PreparedCall, prepare
 from shardway._redistribute import redistribute
 
-from .load import Loader
+from .load import Loader, Pieces, bytes_of
 
 if TYPE_CHECKING:
     from .joint import Move
@@ -25,16 +24,17 @@ class Portion:
         self.call: PreparedCall[Any] | None = None
         self._group, self._rank = group, rank
         self._is_here = [move.role == role and rank in move.after.mesh.ranks for move in moves]
+        self.pieces: Pieces = {  # of this rank, in the order declared
+            move.name: (move.after.box(rank)[1], move.after.dtype)
+            for move, is_here in zip(moves, self._is_here, strict=True)
+            if is_here
+        }
         self._places: dict[str, Tensor] = {}
 
     @property
     def bytes_here(self) -> int:
         """Of the buffer, on this rank."""
-        return sum(
-            math.prod(move.after.box(self._rank)[1]) * move.after.dtype.itemsize
-            for move, is_here in zip(self.moves, self._is_here, strict=True)
-            if is_here
-        )
+        return bytes_of(self.pieces)
 
     def bring(self, parts: Mapping[str, Tensor | None], loader: Loader, sets: int) -> None:
         """Every rank of the joint group calls it."""
@@ -47,9 +47,8 @@ class Portion:
         loader.take(self._places)
 
     def _prepared(self, given: Sequence[Tensor | None], loader: Loader) -> PreparedCall[Any]:
-        here = [move for move, is_here in zip(self.moves, self._is_here, strict=True) if is_here]
-        places = loader.places({move.name: (move.after.box(self._rank)[1], move.after.dtype) for move in here})
-        self._places = {move.name: places[move.name] for move in here}  # in the order declared
+        places = loader.places(self.pieces)
+        self._places = {name: places[name] for name in self.pieces}
         outs = [
             self._places[move.name] if is_here else None
             for move, is_here in zip(self.moves, self._is_here, strict=True)
