@@ -1,13 +1,14 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-install sdist release \
+.PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-two-torches test-vllm test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.txt)
 TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+OTHER_TORCH ?= 2.15.0
 BUILD := build/release
 CPP_FILES = $(shell find bench cli cmake examples include page python src tests -name '*.h' -o -name '*.cpp')
 
@@ -121,6 +122,12 @@ wheel:  ## make dist/torch-$(TORCH)/shardway-*.whl in a fresh environment; TORCH
 
 test-torch: wheel  ## install that wheel and run the Python tests that need no other build, beside that torch
 	@scripts/test-wheel $(TORCH)
+
+test-two-torches: library  ## a link between a job on the torch of requirements.txt and one on OTHER_TORCH=2.15.0
+	@scripts/setup wheel
+	@scripts/wheel $(OTHER_TORCH)
+	@scripts/setup test
+	@scripts/test-two-torches $(OTHER_TORCH)
 
 test-install:  ## install as README says, beside TORCH in a fresh environment, and run its first example
 	@scripts/setup build

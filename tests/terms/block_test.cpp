@@ -89,6 +89,55 @@ TEST(Block, ComesBackAsItWasWritten) {
   EXPECT_EQ((block.slot() - bytes.data()) % wire::kBlockAlignment, 0);
 }
 
+// Ranks of other builds, on other torches, read these bytes: other bytes need another kMagic.
+TEST(Block, ThirdVersionHasTheseBytes) {
+  const wire::CallHash hash = {0x0807060504030201, 0x100f0e0d0c0b0a09};
+  const std::vector<int64_t> shape = {4, 5, 6};
+  const std::vector<int64_t> sizes = {1, 2, 1};
+  const std::vector<int64_t> recv_sizes = {9, 8, 7};
+  const wire::Draft draft{.header = {.collective = number_of(Collective::all_to_all_v),
+                                     .backward_of = 3,
+                                     .op = 4,
+                                     .grad = 2,
+                                     .dtype = 15,
+                                     .device = 1,
+                                     .requires_grad = 1,
+                                     .dim = 2,
+                                     .root = -1,
+                                     .list_length = 0x0102,
+                                     .slot_bytes = 0x0304,
+                                     .forward_number = 0x0506,
+                                     .in_size = 0x0708,
+                                     .out_size = -1,
+                                     .factor = 1},
+                          .shape = shape,
+                          .hash = &hash,
+                          .sizes = sizes,
+                          .recv_sizes = recv_sizes};
+  // clang-format off
+  const std::vector<uint8_t> expected = {
+      's', 'h', 'w', '3',                              // the version
+      2, 3, 4, 2,                                      // all_to_all_v, the gradient of one, product, the third kind of gradient
+      15, 1, 3,                                        // bfloat16 on CUDA, of 3 dims
+      0b111101,                                        // a tensor, no problem, a hash, both lists, requires_grad
+      2, 0, 0, 0,  0xff, 0xff, 0xff, 0xff,             // dim, root
+      2, 1, 0, 0,  4, 3, 0, 0,                         // list_length, slot_bytes
+      0, 0, 0, 0,                                      // unused
+      6, 5, 0, 0, 0, 0, 0, 0,                          // forward_number
+      8, 7, 0, 0, 0, 0, 0, 0,                          // in_size
+      0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,  // out_size
+      0, 0, 0, 0, 0, 0, 0xf0, 0x3f,                    // factor: 1.0
+      4, 0, 0, 0, 0, 0, 0, 0,  5, 0, 0, 0, 0, 0, 0, 0,  6, 0, 0, 0, 0, 0, 0, 0,  // the shape
+      1, 2, 3, 4, 5, 6, 7, 8,  9, 10, 11, 12, 13, 14, 15, 16,                    // the hash
+      1, 0, 0, 0, 0, 0, 0, 0,  2, 0, 0, 0, 0, 0, 0, 0,  1, 0, 0, 0, 0, 0, 0, 0,  // the sizes
+      9, 0, 0, 0, 0, 0, 0, 0,  8, 0, 0, 0, 0, 0, 0, 0,  7, 0, 0, 0, 0, 0, 0, 0,  // the recv_sizes
+      0, 0, 0, 0, 0, 0, 0, 0};                         // to the next multiple of 16
+  // clang-format on
+  std::vector<uint8_t> bytes(static_cast<size_t>(wire::line_bytes(wire::header_of(draft), kRanks)), 0xff);
+  wire::write(draft, kRanks, bytes.data());
+  EXPECT_EQ(bytes, expected);
+}
+
 TEST(Block, BytesOfAnotherCallAreNone) {
   EXPECT_NE(forged([](BlockHeader& h) { h.magic = 7; }), "");
   const std::vector<uint8_t> whole = Written().bytes();

@@ -55,7 +55,9 @@ template <class Word>
 std::vector<Word> words_of(std::span<const std::byte> all, int64_t ranks) {
   std::vector<Word> words(static_cast<size_t>(ranks));
   if (all.size() != words.size() * sizeof(Word))
-    throw std::logic_error("the exchange gave " + std::to_string(all.size()) + " bytes");
+    throw std::logic_error("the exchange gave " + std::to_string(all.size()) + " bytes, not " +
+                           std::to_string(words.size() * sizeof(Word)) +
+                           ": a rank runs another version of shardway, or the exchange is wrong");
   std::memcpy(words.data(), all.data(), all.size());
   return words;
 }
