@@ -129,6 +129,10 @@ test-two-torches: library  ## a link between a job on the torch of requirements.
 	@scripts/setup test
 	@scripts/test-two-torches $(OTHER_TORCH)
 
+test-vllm: library  ## vLLM in an environment of its own takes its weights from a link; some GiB, not in CI
+	@scripts/setup test
+	@scripts/test-vllm
+
 test-install:  ## install as README says, beside TORCH in a fresh environment, and run its first example
 	@scripts/setup build
 	@scripts/test-install $(TORCH)

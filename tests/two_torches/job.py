@@ -84,14 +84,13 @@ def receive(link: sw.JobLink) -> list[int]:
 
 
 def publish_other_shape(link: sw.JobLink) -> str:
-    """Then the right one: the link is usable after the refusal."""
-    source = link.publish({"w": torch.ones(2, 3)})
+    """`publish` is refused if the other job subscribed first, else `send`. The link is usable after that."""
     try:
-        source.send()
+        link.publish({"w": torch.ones(2, 3)}).send()
     except ValueError as error:
-        source.send()
+        link.publish({"w": torch.ones(2, 3)}).send()
         return str(error)
-    raise AssertionError("send raised nothing")
+    raise AssertionError("neither publish nor send raised")
 
 
 def subscribe_other_shape(link: sw.JobLink) -> str:
