@@ -1,5 +1,5 @@
-"""What travels on a link, byte for byte. Jobs of other builds read it, on other torches: whoever changes these bytes gives
-them another version (`VERSION` in _link/wire.py)."""
+"""What travels on a link, byte for byte. Jobs of other builds read it, on other torches: whoever changes these bytes
+gives them another version (`VERSION` in _link/wire.py)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,29 @@ from shardway._link.declaration import Declared
 from shardway._link.wire import VERSION, packed
 from tests.support.jobs import Place, free_ports
 
-DTYPES = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
-    "float8_e8m0fnu float16 bfloat16 float32 float64 complex32 complex64 complex128"
-).split()
+DTYPES = [
+    "bool",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex32",
+    "complex64",
+    "complex128",
+]
 
 
 class _ByHand:

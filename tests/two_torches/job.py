@@ -1,5 +1,5 @@
-"""One rank of one of two jobs: python job.py ADDRESS ROLE RANK SIZE WHAT. It needs torch and shardway alone, and prints as
-JSON which ones it found and what came of it."""
+"""One rank of one of two jobs: python job.py ADDRESS ROLE RANK SIZE WHAT. It needs torch and shardway alone, and prints
+as JSON which ones it found and what came of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,26 @@ import torch.distributed as dist
 
 import shardway as sw
 
-DTYPES = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float8_e4m3fn float8_e5m2 float8_e8m0fnu float16 bfloat16 "
-    "float32 float64 complex64 complex128"
-).split()
+DTYPES = [
+    "bool",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e8m0fnu",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 SHAPE = (7, 5)
 LARGE = (1031, 257)
 VERSIONS = (1, 2, 3)

@@ -6,7 +6,7 @@ import json
 import struct
 from typing import Any, TypeAlias
 
-VERSION = 2
+VERSION = 2  # of the messages, and of the moves that every rank makes of a roster
 MOST_FROM_STRANGERS = 1 << 12  # bytes
 MOST = 1 << 28
 
