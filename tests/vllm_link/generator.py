@@ -64,6 +64,15 @@ def reference(version: int) -> list[list[int]]:
     return found
 
 
+def _failed_update(llm: LLM) -> str:
+    llm.collective_rpc("start_weight_update")
+    try:
+        llm.collective_rpc("update_weights", kwargs={"update_info": {}})
+    except Exception as error:
+        return str(error)
+    return "there was none"
+
+
 def main() -> None:
     address, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     write_configuration(folder)
@@ -90,6 +99,7 @@ def main() -> None:
         llm.collective_rpc("finish_weight_update")
         differing = llm.collective_rpc("differing_parameters", args=(version,))
         said["versions"].append({"generated": generated(llm), "expected": reference(version), "differing": differing})
+    said["trainer_left"] = {"error": _failed_update(llm), "generated": generated(llm)}
     llm.collective_rpc("shutdown_weight_transfer_engine")
     said["shardway"] = sw.__file__
     print("ANSWER " + json.dumps(said))

@@ -1,4 +1,5 @@
-"""Messages on a socket: a length of four bytes, then JSON. The first message of each side has the version."""
+"""Messages on a socket: a length of four bytes, then JSON. The first message of each side has the version: of the
+messages, and of the moves that every rank makes of a roster."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 import struct
 from typing import Any, TypeAlias
 
-VERSION = 2  # of the messages, and of the moves that every rank makes of a roster
+VERSION = 2
 MOST_FROM_STRANGERS = 1 << 12  # bytes
 MOST = 1 << 28
 
