@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -166,3 +167,16 @@ def test_a_profile_tells_each_call_of_the_backend(rank, size):
     ]
     assert [args["Process Group Name"] for args in told] == [dist.group.WORLD.group_name] * 5
     assert told[0]["dtype"] == "Long"
+
+
+def messages_in_a_profile():
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        sw.all_reduce(torch.ones(8))
+    return sum(event.name.startswith("gloo:") for event in found.events())
+
+
+@ranks(3)
+def test_the_first_call_of_a_gloo_group_leaves_nothing_in_a_profile_that_ends_later(rank, size):
+    os.environ["SHARDWAY_TRANSPORT"] = "c10d"
+    first = messages_in_a_profile()
+    assert first == messages_in_a_profile()  # the receives that watch over the group are not the profile's

@@ -1,6 +1,7 @@
 #include "transport/c10d/lifelines.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <array>
@@ -75,7 +76,10 @@ void Lifelines::lay(const c10::intrusive_ptr<c10d::Backend>& engine) {
   has_tried_.store(true, std::memory_order_release);
 }
 
+// A profiler must not see the receive: it ends after the profile, and its end would be written into memory
+// that the profiler has freed.
 void Lifelines::post(Line& line) {
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   line.bytes = at::zeros({static_cast<int64_t>(kFarewellBytes)}, at::kByte);
   std::vector<at::Tensor> buffers{line.bytes};
   try {
@@ -188,6 +192,7 @@ void Lifelines::leave() {
 }
 
 void Lifelines::tell(const Farewell& farewell) {
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);  // see post()
   const FarewellBytes bytes = bytes_of(farewell);
   const at::Tensor buffer = at::empty({static_cast<int64_t>(kFarewellBytes)}, at::kByte);
   std::memcpy(buffer.mutable_data_ptr<uint8_t>(), bytes.data(), bytes.size());
