@@ -45,7 +45,7 @@ test-mpi: library  ## C++ programs under mpirun of Open MPI and MPICH on network
 	@scripts/setup test
 	@SHARDWAY_MPI_WHOLE=1 $(PYTHON) -m pytest -q tests/mpi
 
-torch-suite: library  ## PyTorch's own tests of backends, on ours, and its op database on DTensors
+torch-suite: library  ## PyTorch's own tests of backends, on ours, a sample on two hosts, and its op database on DTensors
 	@scripts/setup test
 	@$(PYTHON) -m tests.torch_suite
 	@$(PYTHON) -m pytest -q tests/torch_suite/op_database.py

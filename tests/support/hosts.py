@@ -33,6 +33,13 @@ class Host:
         """Moves this thread, and what it starts, to the host."""
         _enter(self.namespace)
 
+    def sent_bytes(self) -> int:
+        """What it has sent through its cable, headers of packets included."""
+        counters = subprocess.run(
+            ("cat", "/proc/self/net/dev"), preexec_fn=self.enter, check=True, capture_output=True, text=True
+        )
+        return _sent_in(counters.stdout)
+
     def cut(self) -> None:
         """Pulls the cable."""
         _run(self.namespace, "ip", "link", "set", self.interface, "down")
@@ -117,7 +124,11 @@ def torchrun_on(
 def sent_bytes() -> int:
     """What the host of the calling rank has sent through its cable, headers of packets included."""
     with open("/proc/thread-self/net/dev") as counters:
-        (line,) = (line for line in counters if line.lstrip().startswith("cable"))
+        return _sent_in(counters.read())
+
+
+def _sent_in(counters: str) -> int:
+    (line,) = (line for line in counters.splitlines() if line.lstrip().startswith("cable"))
     return int(line.split(":")[1].split()[8])
 
 

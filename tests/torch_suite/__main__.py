@@ -1,8 +1,9 @@
-"""PyTorch's own suite for backends on shardway: python -m tests.torch_suite [name ...].
+"""PyTorch's own suite for backends on shardway: python -m tests.torch_suite [--hosts] [name ...].
 
 Every test that does not pass stands in expected.json with its reason; one that does and passes is a mistake too. Those
 of slow.json are not run.
-A sample runs a second time under TORCH_DISTRIBUTED_DEBUG=DETAIL.
+A sample runs a second time under TORCH_DISTRIBUTED_DEBUG=DETAIL, and a third time with ranks on two hosts. --hosts runs
+all tests there; those that pass on one host only stand in expected_on_hosts.json.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 LEAST_PASSED = 200  # of those that the gates for the CPU let through
@@ -29,19 +31,55 @@ DETAIL_SAMPLE = (
     "test_ddp_uneven_input_join_disable",
     "test_DistributedDataParallelCPU",
 )
-SLOW = json.loads((Path(__file__).parent / "slow.json").read_text())  # these are not run, and why
+HOSTS_SAMPLE = (
+    *DETAIL_SAMPLE,
+    "test_all_gather_object_subgroup",
+    "test_all_reduce_coalesced_full_group_product",
+    "test_all_reduce_full_group_max",
+    "test_all_reduce_group_sum",
+    "test_all_reduce_sum_async",
+    "test_all_reduce_complex_unsupported_ops",
+    "test_all_to_all_group",
+    "test_barrier_group",
+    "test_batch_isend_irecv_ring_exchange_nccl",
+    "test_coalescing_manager_async",
+    "test_ddp_control_flow_different_across_ranks",
+    "test_ddp_hook_parity_allreduce",
+    "test_ddp_join_model_equivalence",
+    "test_destroy_group",
+    "test_irecv",
+    "test_monitored_barrier_gloo_subgroup",
+    "test_post_localSGD_optimizer_parity",
+    "test_reduce_scatter_tensor_cuda",
+    "test_reduce_scatter_v_cuda",
+    "test_reduce_sum_twice",
+    "test_scatter_object_list",
+    "test_send_recv_with_tag_autograd_profiler",
+    "test_sync_bn_logged",
+)
+LEAST_SENT_BYTES = 1000  # by each of two hosts for every test that passes, in the mean
 _FOLDER = Path("build/torch_suite")
+
+
+def listed(file: str) -> dict[str, str]:
+    """Names of tests, and a reason each."""
+    reasons: dict[str, str] = json.loads((Path(__file__).parent / file).read_text())
+    return reasons
+
+
+SLOW = listed("slow.json")  # these are not run
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch  # noqa: E402
 
 import shardway  # noqa: E402, F401
+from tests.support.hosts import Host, NoHosts, hosts  # noqa: E402
 from tests.torch_suite.forked import Outcome, Running  # noqa: E402
 from tests.torch_suite.gates import CPU_GATES, GATES, is_shut, load, names_of, suite_of  # noqa: E402
 
 
-def run(names: list[str], detail: bool = False) -> list[Outcome]:
+def run(names: list[str], detail: bool = False, on: Sequence[Host] = ()) -> list[Outcome]:
     torch.set_num_threads(1)
     if detail:
         os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
@@ -58,8 +96,9 @@ def run(names: list[str], detail: bool = False) -> list[Outcome]:
             if gate is None:
                 outcomes.append(Outcome(name, "skipped", "no gate lets it through"))
                 continue
-            log = str(_FOLDER / f"{name}{'.detail' if detail else ''}.log")
-            running.append(Running(modules[gate], suites[gate], name, gate, log))
+            kind = ".detail" if detail else ".hosts" if on else ""
+            log = str(_FOLDER / f"{name}{kind}.log")
+            running.append(Running(modules[gate], suites[gate], name, gate, log, on))
         for each in list(running):
             outcome = each.poll()
             if outcome is not None:
@@ -71,13 +110,8 @@ def run(names: list[str], detail: bool = False) -> list[Outcome]:
     return outcomes
 
 
-def main(names: list[str]) -> int:
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    for log in _FOLDER.glob("*.log"):
-        log.unlink()
-    start = time.monotonic()
-    outcomes = run(names)
-    expected: dict[str, str] = json.loads((Path(__file__).parent / "expected.json").read_text())
+def verdicts(outcomes: list[Outcome], expected: dict[str, str]) -> list[str]:
+    """What came otherwise than expected."""
     mistakes = []
     for outcome in outcomes:
         if outcome.verdict == "failed" and outcome.name not in expected:
@@ -85,23 +119,66 @@ def main(names: list[str]) -> int:
         elif outcome.verdict == "skipped" and outcome.name not in expected:
             mistakes.append(f"{outcome.name} is skipped: {outcome.words}")
         elif outcome.verdict == "passed" and outcome.name in expected:
-            mistakes.append(f"{outcome.name} passes, but expected.json says: {expected[outcome.name]}")
+            mistakes.append(f"{outcome.name} passes, but is expected not to: {expected[outcome.name]}")
+    return mistakes
+
+
+def told(outcomes: list[Outcome], of: int, start: float) -> None:
     passed = [outcome for outcome in outcomes if outcome.verdict == "passed"]
-    for_cpu = sum(outcome.gate in CPU_GATES for outcome in passed)
     print(
-        f"{len(passed)} of {len(outcomes) + (0 if names else len(SLOW))} pass in {time.monotonic() - start:.0f} s, "
-        f"{for_cpu} of them through the gates of {' and '.join(CPU_GATES)}, "
+        f"{len(passed)} of {of} pass in {time.monotonic() - start:.0f} s, "
+        f"{for_cpu(outcomes)} of them through the gates of {' and '.join(CPU_GATES)}, "
         f"{sum(outcome.without_gpus for outcome in passed)} with the CPU in place of GPUs"
     )
     slowest = sorted(outcomes, key=lambda outcome: -outcome.seconds)[:5]
     print("the slowest: " + ", ".join(f"{o.name} {o.seconds:.1f} s" for o in slowest))
-    if not names:
-        if for_cpu < LEAST_PASSED:
-            mistakes.append(f"{for_cpu} pass through the gates of {' and '.join(CPU_GATES)}, fewer than {LEAST_PASSED}")
-        again = run(list(DETAIL_SAMPLE), detail=True)
-        print(f"under DETAIL {sum(o.verdict == 'passed' for o in again)} of {len(again)} pass")
-        mistakes += [f"{o.name} under DETAIL: {o.words}" for o in again if o.verdict != "passed"]
-    (_FOLDER / "outcomes.json").write_text(json.dumps([outcome.__dict__ for outcome in outcomes], indent=1))
+
+
+def for_cpu(outcomes: list[Outcome]) -> int:
+    return sum(outcome.verdict == "passed" and outcome.gate in CPU_GATES for outcome in outcomes)
+
+
+def run_on_hosts(names: list[str], expected: dict[str, str]) -> list[str]:
+    """The mistakes of these tests, or of all, with ranks on two hosts."""
+    start = time.monotonic()
+    try:
+        with hosts(2) as two:
+            outcomes = run(names, on=two)
+            sent = [host.sent_bytes() for host in two]
+    except NoHosts as why:
+        print(f"not run on two hosts: {why}")
+        return []
+    print("on two hosts: ", end="")
+    told(outcomes, len(outcomes), start)
+    mistakes = [f"on two hosts {mistake}" for mistake in verdicts(outcomes, expected)]
+    passed = sum(outcome.verdict == "passed" for outcome in outcomes)
+    if min(sent) < LEAST_SENT_BYTES * passed:
+        mistakes.append(f"the two hosts sent only {sent} bytes to each other")
+    return mistakes
+
+
+def main(arguments: list[str]) -> int:
+    names = [argument for argument in arguments if argument != "--hosts"]
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    for log in _FOLDER.glob("*.log"):
+        log.unlink()
+    expected = listed("expected.json")
+    expected_on_hosts = expected | listed("expected_on_hosts.json")
+    if "--hosts" in arguments:
+        mistakes = run_on_hosts(names, expected_on_hosts)
+    else:
+        start = time.monotonic()
+        outcomes = run(names)
+        mistakes = verdicts(outcomes, expected)
+        told(outcomes, len(outcomes) + (0 if names else len(SLOW)), start)
+        (_FOLDER / "outcomes.json").write_text(json.dumps([outcome.__dict__ for outcome in outcomes], indent=1))
+        if not names:
+            if for_cpu(outcomes) < LEAST_PASSED:
+                mistakes.append(f"fewer than {LEAST_PASSED} pass through the gates of {' and '.join(CPU_GATES)}")
+            mistakes += run_on_hosts(list(HOSTS_SAMPLE), expected_on_hosts)
+            again = run(list(DETAIL_SAMPLE), detail=True)
+            print(f"under DETAIL {sum(o.verdict == 'passed' for o in again)} of {len(again)} pass")
+            mistakes += [f"{o.name} under DETAIL: {o.words}" for o in again if o.verdict != "passed"]
     for mistake in mistakes:
         print(mistake)
     return 1 if mistakes else 0

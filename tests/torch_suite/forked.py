@@ -9,13 +9,15 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.support.hosts import Host
 from tests.torch_suite.cpu_for_gpu import stand_in
 from tests.torch_suite.gates import FILE, open_monitored_barrier, wants_gpus
-from tests.torch_suite.names import WORLD, announce
+from tests.torch_suite.names import HOST_OF, WORLD, announce
 
 TIMEOUT_S = 90.0
 _FAILED = 10  # the suite's own exit code for it
@@ -34,7 +36,7 @@ class Outcome:
 class Running:
     """The ranks of a test under way."""
 
-    def __init__(self, module: Any, suite: Any, name: str, gate: str, log: str) -> None:
+    def __init__(self, module: Any, suite: Any, name: str, gate: str, log: str, hosts: Sequence[Host] = ()) -> None:
         self.name = name
         self._gate = gate
         self._without_gpus = wants_gpus(module, suite, name)
@@ -49,7 +51,8 @@ class Running:
             pid = os.fork()
             if pid == 0:
                 ours.close()
-                _be_rank(module, suite, rank, name, self._folder.name, theirs, log)
+                host = hosts[HOST_OF[rank]] if hosts else None
+                _be_rank(module, suite, rank, name, self._folder.name, theirs, log, host)
             theirs.close()
             self._pipes.append(ours)
             self._codes[pid] = -1
@@ -93,13 +96,18 @@ class Running:
         return Outcome(self.name, verdict, words, time.monotonic() - self._start, self._without_gpus, self._gate)
 
 
-def _be_rank(module: Any, suite: Any, rank: int, name: str, folder: str, pipe: Connection, log: str) -> None:
+def _be_rank(
+    module: Any, suite: Any, rank: int, name: str, folder: str, pipe: Connection, log: str, host: Host | None
+) -> None:
     code = 1
     try:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
         announce("mpi")  # for which a world of 3 is not too small
+        if host is not None:
+            host.enter()
+            os.environ["GLOO_SOCKET_IFNAME"] = host.interface
         os.environ.update(TEMP_DIR=folder, MASTER_ADDR="127.0.0.1", INIT_METHOD=f"file://{folder}/init_dir/shared")
         sys.modules[FILE] = module  # of the two; pickle looks there
         open_monitored_barrier()

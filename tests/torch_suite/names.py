@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 WORLD = 3
+HOST_OF = (0, 1, 0)  # of each rank, where there are two hosts
 
 
 class Named(str):
