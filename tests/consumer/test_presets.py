@@ -27,3 +27,10 @@ def test_a_preset_configures(preset: str, tmp_path: Path) -> None:
     call = ["cmake", "--preset", preset, "-B", str(tmp_path)]
     done = run_program(call, cwd=ROOT, timeout_s=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("part", ["PROGRAM", "INSTALL"])
+def test_what_is_left_out_is_not_missed(part: str, tmp_path: Path) -> None:
+    call = ["cmake", "--preset", "release", "-B", str(tmp_path), f"-DSHARDWAY_{part}=OFF", "-DSHARDWAY_TESTS=ON"]
+    done = run_program(call, cwd=ROOT, timeout_s=120)
+    assert done.returncode == 0, done.stderr
