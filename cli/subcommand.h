@@ -36,7 +36,7 @@ Answer add_completion(CLI::App& options);
 
 inline constexpr Subcommand kSubcommands[] = {
     {"plan", "the cheapest way from one sharding of a tensor to another, and why", add_plan},
-    {"launch", "starts a program on several ranks of this host", add_launch},
+    {"launch", "starts a program on several ranks, of this host or of several", add_launch},
     {"status", "what every rank of a running job is doing, and who holds the others up", add_status},
     {"completion", "lets a shell complete what is typed", add_completion},
 };

@@ -1,10 +1,7 @@
 #include "cli/launch/rank_process.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +10,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <random>
 #include <stdexcept>
+#include <string>
 #include <system_error>
+#include <vector>
 
 namespace shardway::cli {
 namespace {
@@ -26,11 +24,11 @@ using shm::File;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-constexpr int64_t kOtherFiles = 32;  // of the launcher
+constexpr rlim_t kOtherFiles = 32;  // of the launcher
 
 struct Pipe {
-  File from;
-  File to;
+  File from = {};
+  File to = {};
 };
 
 Pipe fresh_pipe() {
@@ -39,26 +37,19 @@ Pipe fresh_pipe() {
   return {.from = File(ends[0]), .to = File(ends[1])};
 }
 
-void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
-
-// The names are torchrun's.
-void set_environment(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank) {
-  const std::string ranks = std::to_string(call.ranks);
-  set("RANK", std::to_string(rank));
-  set("LOCAL_RANK", std::to_string(rank));
-  set("WORLD_SIZE", ranks);
-  set("LOCAL_WORLD_SIZE", ranks);
-  set("MASTER_ADDR", "127.0.0.1");
-  set("MASTER_PORT", std::to_string(launch.port));
-  set("SHARDWAY_JOB", launch.job);
-  if (call.ranks > 1) setenv("OMP_NUM_THREADS", "1", 0);
+void set_environment(const LaunchMember& member) {
+  for (const Variable& variable : member.variables) setenv(variable.name.c_str(), variable.value.c_str(), 1);
+  if (member.shares_host) setenv("OMP_NUM_THREADS", "1", 0);
 }
 
-// The first rank reads standard input, unless that is a terminal, which only one process group may read.
-void set_input(int64_t rank) {
-  if (rank == 0 && isatty(STDIN_FILENO) == 0) return;
-  const File nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  dup2(nothing.get(), STDIN_FILENO);
+// A terminal is not handed on: only one process group may read it.
+void set_input(MemberInput input, const Pipe& lifeline) {
+  if (input == MemberInput::lifeline) dup2(lifeline.from.get(), STDIN_FILENO);
+  const bool is_terminal = isatty(STDIN_FILENO) != 0;
+  if (input == MemberInput::nothing || (input == MemberInput::launchers && is_terminal)) {
+    const File nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    dup2(nothing.get(), STDIN_FILENO);
+  }
 }
 
 void set_signals() {
@@ -68,17 +59,17 @@ void set_signals() {
 }
 
 // In the child: becomes the program, or writes why it cannot.
-[[noreturn]] void become(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank, pid_t launcher,
-                         const Pipe& why_not) {
+[[noreturn]] void become(const LaunchMember& member, const rlimit& files, pid_t launcher,
+                         const Pipe& lifeline, const Pipe& why_not) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);
   setpgid(0, 0);
-  set_environment(call, launch, rank);
-  set_input(rank);
+  set_environment(member);
+  set_input(member.input, lifeline);
   set_signals();
-  setrlimit(RLIMIT_NOFILE, &launch.files);
+  setrlimit(RLIMIT_NOFILE, &files);
   std::vector<char*> arguments;
-  for (const std::string& argument : call.command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : member.command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
   const int error = errno;
@@ -86,64 +77,50 @@ void set_signals() {
   _exit(1);
 }
 
-// Raises the limit so that the launcher can read two streams of every rank. Returns the limit before.
-rlimit make_room_for(int64_t ranks) {
+}  // namespace
+
+rlimit make_room_for(const std::vector<LaunchMember>& members) {
   rlimit before{};
   if (getrlimit(RLIMIT_NOFILE, &before) != 0) raise_error("getrlimit");
-  const auto needed = static_cast<rlim_t>(kOtherFiles + 2 * ranks);
+  rlim_t needed = kOtherFiles;
+  for (const LaunchMember& member : members) needed += member.input == MemberInput::lifeline ? 3 : 2;
   if (needed > before.rlim_max)
-    throw std::invalid_argument("--ranks " + std::to_string(ranks) + " needs " + std::to_string(needed) +
-                                " open files, and the limit is " + std::to_string(before.rlim_max) +
-                                " (ulimit -n)");
+    throw std::invalid_argument("--ranks " + std::to_string(members.size()) + " needs " +
+                                std::to_string(needed) + " open files, and the limit is " +
+                                std::to_string(before.rlim_max) + " (ulimit -n)");
   const rlimit after{.rlim_cur = std::max(before.rlim_cur, needed), .rlim_max = before.rlim_max};
   if (setrlimit(RLIMIT_NOFILE, &after) != 0) raise_error("setrlimit");
   return before;
 }
 
-uint16_t free_port() {
-  const File listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (!listener || bind(listener.get(), any, bytes) != 0 || getsockname(listener.get(), any, &bytes) != 0)
-    raise_error("no free port");
-  return ntohs(address.sin_port);
-}
-
-}  // namespace
-
-LaunchIdentity fresh_launch(const LaunchCall& call) {
-  std::random_device random;
-  return {.job = std::to_string(random()) + "-" + std::to_string(random()) + "-" + std::to_string(getpid()),
-          .port = free_port(),
-          .files = make_room_for(call.ranks)};
-}
-
-RankProcess start_rank(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank) {
+RankProcess start_member(const LaunchMember& member, const rlimit& files) {
   Pipe out = fresh_pipe();
   Pipe err = fresh_pipe();
   Pipe why_not = fresh_pipe();
+  Pipe lifeline = member.input == MemberInput::lifeline ? fresh_pipe() : Pipe{};
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid < 0)
-    throw std::invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(call.ranks) +
+    throw std::invalid_argument(member.title +
                                 " cannot be started: " + std::generic_category().message(errno));
   if (pid == 0) {
     dup2(out.to.get(), STDOUT_FILENO);
     dup2(err.to.get(), STDERR_FILENO);
-    become(call, launch, rank, launcher, why_not);
+    become(member, files, launcher, lifeline, why_not);
   }
   setpgid(pid, pid);  // parent and child both do it: either may be first
   why_not.to = File();
   int error = 0;
   if (read(why_not.from.get(), &error, sizeof(error)) == sizeof(error)) {
     waitpid(pid, nullptr, 0);
-    throw std::invalid_argument(call.command.front() + ": " + std::generic_category().message(error));
+    throw std::invalid_argument(member.command.front() + ": " + std::generic_category().message(error));
   }
   for (const File* end : {&out.from, &err.from}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
-  return {.rank = rank, .pid = pid, .out = std::move(out.from), .err = std::move(err.from)};
+  return {.title = member.title,
+          .pid = pid,
+          .out = std::move(out.from),
+          .err = std::move(err.from),
+          .lifeline = std::move(lifeline.to)};
 }
 
 }  // namespace shardway::cli

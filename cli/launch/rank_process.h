@@ -1,45 +1,30 @@
-// One rank of `shardway launch`: a process, and what it prints.
+// One member of a launch as a process, and what it prints.
 #pragma once
 
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cli/launch/members.h"
 #include "shm/memory/file.h"
 
 namespace shardway::cli {
 
-// More ranks than this on one host are a typing error.
-inline constexpr int64_t kMostRanks = 1024;
-
-struct LaunchCall {
-  int64_t ranks = 1;         // up to kMostRanks
-  bool keeps_going = false;  // however many ranks fail
-  int64_t may_lose = 0;      // so many may fail: the others go on, and the exit code is 0
-  std::vector<std::string> command = {};
-};
-
-// What is the same for all ranks of a launch.
-struct LaunchIdentity {
-  std::string job = {};  // a name that no other launch has
-  uint16_t port = 0;     // free on this host, for programs that meet over TCP
-  rlimit files = {};     // that a rank may open; the launcher itself may need more
-};
-
-// Throws std::invalid_argument where the launcher may not open as many files as the ranks need.
-LaunchIdentity fresh_launch(const LaunchCall& call);
+// Lets the launcher read two streams of every member, and hold the lifelines. Returns the limit of open files
+// before, which members keep. Throws std::invalid_argument where so many are not allowed.
+rlimit make_room_for(const std::vector<LaunchMember>& members);
 
 struct RankProcess {
-  int64_t rank = 0;
+  std::string title = {};
   pid_t pid = -1;  // it leads a process group
   shm::File out = {};
   shm::File err = {};
+  shm::File lifeline = {};  // it reads the end of this when the launcher ends
 };
 
-// Starts a rank. Throws std::invalid_argument where the program cannot be run.
-RankProcess start_rank(const LaunchCall& call, const LaunchIdentity& launch, int64_t rank);
+// Starts a member. Throws std::invalid_argument where the program cannot be run.
+RankProcess start_member(const LaunchMember& member, const rlimit& files);
 
 }  // namespace shardway::cli

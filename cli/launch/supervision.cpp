@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cinttypes>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +18,9 @@
 #include <thread>
 
 #include "cli/launch/leftovers.h"
+#include "cli/launch/members.h"
 #include "cli/launch/rank_lines.h"
+#include "cli/launch/rank_process.h"
 #include "cli/terminal.h"
 
 namespace shardway::cli {
@@ -34,8 +35,7 @@ bool asks_to_end(uint32_t signal) { return signal != SIGUSR1 && signal != SIGUSR
 
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-std::string sentence_of(int64_t rank, int status) {
-  const std::string subject = "rank " + std::to_string(rank);
+std::string sentence_of(const std::string& subject, int status) {
   if (WIFSIGNALED(status)) return subject + " was ended by a signal: " + strsignal(WTERMSIG(status));
   return subject + " ended with exit code " + std::to_string(WEXITSTATUS(status));
 }
@@ -49,7 +49,12 @@ pid_t ended_child() {
 class Supervisor {
  public:
   explicit Supervisor(const LaunchCall& call)
-      : call_(call), signals_(signals_as_file()), launch_(fresh_launch(call)), keeper_(launch_.job) {
+      : call_(call),
+        signals_(signals_as_file()),
+        launch_(fresh_launch(call)),
+        members_(members_of(call, launch_)),
+        files_(make_room_for(members_)),
+        keeper_(launch_.job) {
     adopt_orphans();
   }
 
@@ -70,6 +75,7 @@ class Supervisor {
       wait_for_news();
       show_output();
       pass_signals_on();
+      hear_end_of_launcher();
       reap();
       if (ending_since_ && Clock::now() - *ending_since_ > kGrace) tell_all(SIGKILL);
     }
@@ -78,8 +84,9 @@ class Supervisor {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw std::invalid_argument("standard output cannot be written");
     if (failed_ > 0 && goes_on_)
-      std::fprintf(stderr, "shardway launch: %" PRId64 " of %" PRId64 " ranks ended with exit code 0\n",
-                   call_.ranks - failed_, call_.ranks);
+      std::fprintf(stderr, "shardway launch: %zu of %zu %s ended with exit code 0\n",
+                   members_.size() - static_cast<size_t>(failed_), members_.size(),
+                   call_.hosts.empty() ? "ranks" : "hosts");
     return code_;
   }
 
@@ -102,11 +109,13 @@ class Supervisor {
 
   void start() {
     const Terminal terminal = terminal_of_stdout();
-    for (int64_t rank = 0; rank < call_.ranks; ++rank) {
-      const std::string before = in_colour_of(rank, terminal, "[" + std::to_string(rank) + "]") + " ";
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const std::string& prefix = members_[i].prefix;
+      const std::string before =
+          prefix.empty() ? "" : in_colour_of(static_cast<int64_t>(i), terminal, prefix) + " ";
       streams_.emplace_back(before, stdout);
       streams_.emplace_back(before, stderr);
-      ranks_.push_back(start_rank(call_, launch_, rank));
+      ranks_.push_back(start_member(members_[i], files_));
     }
   }
 
@@ -126,6 +135,7 @@ class Supervisor {
       files.push_back({.fd = rank.out.get(), .events = POLLIN, .revents = 0});
       files.push_back({.fd = rank.err.get(), .events = POLLIN, .revents = 0});
     }
+    if (watches_input_) files.push_back({.fd = STDIN_FILENO, .events = POLLIN, .revents = 0});
     poll(files.data(), files.size(), ending_since_ || leaving_since_ ? 100 : -1);
   }
 
@@ -140,10 +150,28 @@ class Supervisor {
     signalfd_siginfo news{};
     while (read(signals_.get(), &news, sizeof(news)) == sizeof(news)) {
       if (news.ssi_signo == SIGCHLD) continue;
+      if (!call_.hosts.empty() && !asks_to_end(news.ssi_signo)) continue;  // would only end the agents
       is_asked_to_end_ = is_asked_to_end_ || asks_to_end(news.ssi_signo);
       tell_all(static_cast<int>(news.ssi_signo));
       if (leaving_since_) tell_leftovers(static_cast<int>(news.ssi_signo));
     }
+  }
+
+  // A launcher on another host, which has ended, or its agent, held the other end of standard input.
+  void hear_end_of_launcher() {
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (!watches_input_ || poll(&input, 1, 0) <= 0) return;
+    std::array<char, 256> unread{};
+    if (read(STDIN_FILENO, unread.data(), unread.size()) > 0) return;
+    watches_input_ = false;
+    is_asked_to_end_ = true;
+    end_all();
+  }
+
+  void end_all() {
+    if (!ending_since_) ending_since_ = Clock::now();
+    tell_all(SIGTERM);
+    tell_all(SIGCONT);
   }
 
   // Whether there is any process below this one, the keeper aside. Processes of other users cannot be told
@@ -175,32 +203,33 @@ class Supervisor {
       waitpid(pid, &status, 0);
       if (rank == ranks_.end()) continue;
       rank->pid = -1;
-      if (status != 0) hear_of_failure(rank->rank, status);
+      if (status != 0) hear_of_failure(rank->title, status);
     }
   }
 
-  void hear_of_failure(int64_t rank, int status) {
+  void hear_of_failure(const std::string& title, int status) {
     const bool is_borne = ++failed_ <= call_.may_lose && !is_asked_to_end_;
     if (code_ == 0 && !is_borne) code_ = code_of(status);
-    if (ending_since_) return;
+    const bool is_told_elsewhere = call_.part && is_asked_to_end_;
+    if (ending_since_ || is_told_elsewhere) return;
     goes_on_ = is_borne || (call_.keeps_going && !is_asked_to_end_);
     const bool ends_others = !goes_on_ && is_any_alive();
-    std::fprintf(stderr, "shardway launch: %s%s\n", sentence_of(rank, status).c_str(),
+    std::fprintf(stderr, "shardway launch: %s%s\n", sentence_of(title, status).c_str(),
                  ends_others ? "; the others are ended" : "");
-    if (!ends_others) return;
-    ending_since_ = Clock::now();
-    tell_all(SIGTERM);
-    tell_all(SIGCONT);
+    if (ends_others) end_all();
   }
 
   const LaunchCall& call_;
   shm::File signals_;
   LaunchIdentity launch_;
+  std::vector<LaunchMember> members_;
+  rlimit files_;  // that a member may open; the launcher itself may need more
   Keeper keeper_;
   std::vector<RankProcess> ranks_;
   std::vector<RankLines> streams_;                  // two per rank
   std::optional<Clock::time_point> ending_since_;   // the ranks were asked to end, after one had failed
   std::optional<Clock::time_point> leaving_since_;  // no rank is left
+  bool watches_input_ = call_.part.has_value();     // it ends with the launcher on another host
   bool is_asked_to_end_ = false;                    // by a signal that was passed on
   bool goes_on_ = false;                            // with the ranks that are left, after the last failure
   int64_t failed_ = 0;

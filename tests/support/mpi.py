@@ -64,7 +64,7 @@ def command_on_hosts(
     mpi: str, hosts: Sequence[Host], ranks: Sequence[int], folder: Path, *program: object
 ) -> list[str]:
     """How to start such ranks, in ENVIRONMENT."""
-    agent = _agent(hosts, folder)
+    agent = agent_for(hosts, folder)
     slots = ",".join(f"{host.address}:{count}" for host, count in zip(hosts, ranks, strict=True))
     network = f"{hosts[0].address.rpartition('.')[0]}.0/24"
     options: dict[str, list[object]] = {
@@ -80,7 +80,8 @@ def command_on_hosts(
     return [str(agent), hosts[0].address, shlex.join(str(word) for word in call)]
 
 
-def _agent(hosts: Sequence[Host], folder: Path) -> Path:
+def agent_for(hosts: Sequence[Host], folder: Path) -> Path:
+    """A program that is called as ssh is, and enters one of these hosts."""
     path = folder / "agent"
     cases = "\n".join(
         f"{host.address}) namespace=/proc/{os.getpid()}/fd/{host.namespace} name=host{number} ;;"
