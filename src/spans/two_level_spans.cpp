@@ -10,34 +10,47 @@
 #include "shm/calls/contiguous.h"
 #include "shm/calls/part.h"
 #include "shm/kernels/copy.h"
+#include "terms/block.h"
+#include "terms/comparison.h"
 
 namespace shardway {
 namespace {
 
-constexpr uint64_t kWords = shm::mark_of("words of hosts");
+constexpr uint64_t kBlocks = shm::mark_of("blocks of hosts");
 
-// What a rank says of its call.
-struct SpanWord {
-  uint64_t mark = 0;
-  std::array<char, 248> text = {};
+// What a rank says of its call: a block with a hash of what the call is about, and that in words.
+struct alignas(wire::BlockHeader) SpanBlock {
+  std::array<uint8_t, 256> bytes = {};
 };
 
-SpanWord word_of(const shm::Subject& subject) {
-  SpanWord word{.mark = subject.mark};
-  const std::string text = subject.words ? subject.words() : subject.name;
-  std::memcpy(word.text.data(), text.data(), std::min(text.size(), word.text.size() - 1));
-  return word;
+SpanBlock block_of(const shm::Subject& subject, int64_t ranks) {
+  SpanBlock written;
+  const std::string words = subject.words ? subject.words() : subject.name;
+  const wire::CallHash hash = {subject.mark, 0};
+  wire::Draft draft{.hash = &hash};
+  draft.header.collective = static_cast<uint8_t>(Collective::dist_barrier);  // the words say which it is
+  draft.header.has_tensor = 0;
+  const size_t room =
+      written.bytes.size() - static_cast<size_t>(wire::line_bytes(wire::header_of(draft), ranks));
+  draft.header.slot_bytes = static_cast<int32_t>(std::min(words.size(), room));
+  const wire::BlockView block = wire::write(draft, ranks, written.bytes.data());
+  std::memcpy(block.slot(), words.data(), static_cast<size_t>(draft.header.slot_bytes));
+  return written;
 }
 
-void compare_words(const std::vector<SpanWord>& words) {
-  const auto in_words = [&](size_t rank) {
-    const auto& text = words[rank].text;
-    return std::string(text.data(), strnlen(text.data(), text.size())) + " on rank " + std::to_string(rank);
-  };
-  for (size_t rank = 1; rank < words.size(); ++rank) {
-    if (words[rank].mark != words[0].mark)
-      throw shm::Disagreement("ranks called different collectives: " + in_words(0) + ", " + in_words(rank));
+void compare_blocks(std::vector<SpanBlock>& blocks) {
+  const auto ranks = static_cast<int64_t>(blocks.size());
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    auto& bytes = blocks[static_cast<size_t>(rank)].bytes;
+    const char* why = wire::why_no_block(bytes.data(), static_cast<int64_t>(bytes.size()), ranks,
+                                         wire::Slot::words, /*kinds=*/{});
+    const bool has_hash = why != nullptr || wire::BlockView(bytes.data(), ranks).header().has_hash;
+    if (!has_hash) why = "it does not say what its call is about";
+    if (why != nullptr) throw std::runtime_error("rank " + std::to_string(rank) + " sent no header: " + why);
   }
+  const wire::BlockRows rows(blocks[0].bytes.data(), sizeof(SpanBlock), ranks);
+  const std::string sentence = wire::disagreement_on_calls(rows);
+  if (!sentence.empty()) throw shm::Disagreement(sentence);
 }
 
 template <class T>
@@ -147,41 +160,41 @@ void TwoLevelSpans::run_all_to_all(const AllToAllSizes& sizes, const SpanMemory&
   });
 }
 
-// Every rank's word goes to one rank of each other host, and from there through the memory of the host.
+// Every rank's block goes to one rank of each other host, and from there through the memory of the host.
 void TwoLevelSpans::compare(const shm::Subject& subject) {
-  const CallOfCourier call = courier_.open(kWords);
+  const CallOfCourier call = courier_.open(kBlocks);
   const int64_t host = hosts_.host_of(rank());
   const int64_t place = hosts_.place_of(rank());
   const std::vector<int64_t> carried = hosts_.carried_by(host, place);
-  std::vector<SpanWord> words(1 + carried.size());  // this rank's, then those that come here
-  words[0] = word_of(subject);
+  std::vector<SpanBlock> blocks(1 + carried.size());  // this rank's, then those that come here
+  blocks[0] = block_of(subject, size());
   std::deque<Courier::Errand> errands;
   for (size_t i = 0; i < carried.size(); ++i)
-    errands.push_back(courier_.receive(call, bytes_of(words[i + 1]), carried[i]));
+    errands.push_back(courier_.receive(call, bytes_of(blocks[i + 1]), carried[i]));
   for (int64_t step = 1; step < hosts_.hosts(); ++step) {
     const auto& there = hosts_.ranks_of((host + step) % hosts_.hosts());
     const int64_t to = there[static_cast<size_t>(place) % there.size()];
-    errands.push_back(courier_.send(call, bytes_of(words[0]), to));
+    errands.push_back(courier_.send(call, bytes_of(blocks[0]), to));
   }
   for (; !errands.empty(); errands.pop_front()) errands.front().wait();
 
   std::vector<int64_t> sizes;
   for (size_t mate = 0; mate < mates_.size(); ++mate) {
     const size_t count = 1 + hosts_.carried_by(host, static_cast<int64_t>(mate)).size();
-    sizes.push_back(static_cast<int64_t>(count * sizeof(SpanWord)));
+    sizes.push_back(static_cast<int64_t>(count * sizeof(SpanBlock)));
   }
-  const std::vector<std::byte> here = gathered(std::as_bytes(std::span(words)), sizes);
-  std::vector<SpanWord> all(static_cast<size_t>(size()));
+  const std::vector<std::byte> here = gathered(std::as_bytes(std::span(blocks)), sizes);
+  std::vector<SpanBlock> all(static_cast<size_t>(size()));
   const std::byte* next = here.data();
   const auto put = [&](int64_t rank) {
-    std::memcpy(&all[static_cast<size_t>(rank)], next, sizeof(SpanWord));
-    next += sizeof(SpanWord);
+    std::memcpy(&all[static_cast<size_t>(rank)], next, sizeof(SpanBlock));
+    next += sizeof(SpanBlock);
   };
   for (size_t mate = 0; mate < mates_.size(); ++mate) {
     put(mates_[mate]);
     for (const int64_t rank : hosts_.carried_by(host, static_cast<int64_t>(mate))) put(rank);
   }
-  compare_words(all);
+  compare_blocks(all);
 }
 
 // The blocks of the ranks of this host; `sizes` in bytes, by place.
@@ -197,7 +210,7 @@ std::vector<std::byte> TwoLevelSpans::gathered(std::span<const std::byte> mine,
   }
   std::vector<std::byte> all(static_cast<size_t>(begin));
   call.output = all.data();
-  inside([&] { own_->run(call, {.mark = kWords, .name = "meeting"}); });
+  inside([&] { own_->run(call, {.mark = kBlocks, .name = "meeting"}); });
   return all;
 }
 

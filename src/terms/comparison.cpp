@@ -26,6 +26,10 @@ Sentence differ(Collective collective, const std::string& what, const std::strin
              other, " on rank ", rank);
 }
 
+Sentence differ_in_call(std::string_view first, std::string_view other, int64_t rank) {
+  return str("ranks called different collectives: ", first, " on rank 0, ", other, " on rank ", rank);
+}
+
 std::string list_text(const int64_t* values, int64_t count) {
   std::ostringstream text;
   text << '(';
@@ -69,8 +73,7 @@ class Comparison {
     const BlockHeader& first = blocks_.header(0);
     return first_of([&](int64_t rank) -> Sentence {
       if (is_same_call(blocks_.header(rank), first)) return {};
-      return str("ranks called different collectives: ", call_text(blocks_[0]), " on rank 0, ",
-                 call_text(blocks_[rank]), " on rank ", rank);
+      return differ_in_call(call_text(blocks_[0]), call_text(blocks_[rank]), rank);
     });
   }
 
@@ -334,11 +337,24 @@ std::string disagreement_on(Point point, const BlockRows& blocks, const Kinds& k
   return Comparison(blocks, kinds, 0).disagreement_on(point, first, other);
 }
 
+std::string disagreement_on(const std::string& what, Collective collective, const RankWords& first,
+                            const RankWords& other) {
+  return differ(collective, what, first.words, first.rank, other.words, other.rank);
+}
+
 bool have_same_hash(const BlockRows& blocks) {
   for (int64_t rank = 0; rank < blocks.size(); ++rank) {
     if (!blocks.header(rank).has_hash || blocks[rank].hash() != blocks[0].hash()) return false;
   }
   return true;
+}
+
+std::string disagreement_on_calls(const BlockRows& blocks) {
+  for (int64_t rank = 1; rank < blocks.size(); ++rank) {
+    if (blocks[rank].hash() != blocks[0].hash())
+      return differ_in_call(blocks[0].text(), blocks[rank].text(), rank);
+  }
+  return {};
 }
 
 std::string disagreement_in_words(const BlockRows& blocks) {

@@ -37,8 +37,20 @@ enum class Point : uint8_t { dtype, device, ndim, dim, shape, op, grad, factor }
 std::string disagreement_on(Point point, const BlockRows& blocks, const Kinds& kinds, int64_t first,
                             int64_t other);
 
+// The same sentence about something that no point names, of which each of two ranks has its own words.
+struct RankWords {
+  std::string words = {};
+  int64_t rank = 0;
+};
+std::string disagreement_on(const std::string& what, Collective collective, const RankWords& first,
+                            const RankWords& other);
+
 // Whether every rank has a hash and all are equal.
 bool have_same_hash(const BlockRows& blocks);
+
+// For blocks that hold a hash of what the call is about, and that in words in their slots. Returns a sentence
+// about the first rank whose hash differs.
+std::string disagreement_on_calls(const BlockRows& blocks);
 
 // For blocks whose slots hold the words behind the hashes, one line per point, "name: value". Returns a
 // sentence about the first point on which two ranks differ.

@@ -152,6 +152,16 @@ TEST(Comparison, DifferentCallsAreNamed) {
             begin + "all_gather_v on rank 0, backward of all_gather_v (call 17) on rank 2");
 }
 
+// Ranks of plain memory say what their calls are about by a hash, and in words.
+TEST(Comparison, CallsThatOnlyTheirHashesTellApartAreNamedInTheirWords) {
+  const Said usual{.header = {.has_tensor = 0}, .hash = {7, 0}, .text = "a gather"};
+  Ranks alike(usual, 1, [](Said& s) { s.text = "the same in other words"; });
+  EXPECT_EQ(wire::disagreement_on_calls(alike.rows()), "");
+  Ranks apart(usual, 2, [](Said& s) { s.hash = {8, 0}, s.text = "a barrier"; });
+  EXPECT_EQ(wire::disagreement_on_calls(apart.rows()),
+            "ranks called different collectives: a gather on rank 0, a barrier on rank 2");
+}
+
 TEST(Comparison, OfGradientsNothingElseIsCompared) {
   Said usual{.header = {.backward_of = 1, .has_tensor = 0, .forward_number = 17}};
   EXPECT_EQ(heard(usual, -1, [](Said&) {}), "");
