@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <array>
 #include <iomanip>
 #include <numeric>
 #include <sstream>
 
+#include "plan/geometry/number_text.h"
 #include "shardway/prepare.h"
 
 namespace shardway {
@@ -12,25 +12,10 @@ namespace {
 // More ranks than this are told without the bytes of each pair.
 constexpr int64_t kMostInTable = 16;
 
-// 1.5 KiB
-std::string bytes_text(int64_t bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  std::ostringstream text;
-  const bool is_whole = unit == 0 || value == static_cast<double>(static_cast<int64_t>(value));
-  text << std::fixed << std::setprecision(is_whole ? 0 : 1) << value << ' ' << kUnits[unit];
-  return text.str();
-}
-
 std::string ratio_text(int64_t bytes, int64_t least) {
   if (bytes == least) return "the least possible";
   std::ostringstream text;
-  text << "at least " << bytes_text(least) << " must";
+  text << "at least " << in_bytes(least) << " must";
   if (least > 0)
     text << ", so it is " << std::fixed << std::setprecision(2)
          << static_cast<double>(bytes) / static_cast<double>(least) << " times the least";
@@ -46,7 +31,7 @@ std::string table_text(const RunBytes& bytes) {
     text << std::setw(9) << from;
     for (int64_t to = 0; to < bytes.ranks; ++to) {
       const int64_t sent = bytes.sent[static_cast<size_t>(from * bytes.ranks + to)];
-      text << std::setw(12) << (sent == 0 ? "-" : bytes_text(sent));
+      text << std::setw(12) << (sent == 0 ? "-" : in_bytes(sent));
     }
     text << '\n';
   }
@@ -86,11 +71,11 @@ std::string explain(const RunBytes& bytes) {
   const int64_t busiest = bytes.busiest_rank();
   text << "one run: " << bytes.exchanges << (bytes.exchanges == 1 ? " exchange" : " exchanges") << " of "
        << bytes.ranks << (bytes.ranks == 1 ? " rank" : " ranks") << '\n'
-       << "moved: " << bytes_text(bytes.total()) << " (" << ratio_text(bytes.total(), bytes.least_total())
+       << "moved: " << in_bytes(bytes.total()) << " (" << ratio_text(bytes.total(), bytes.least_total())
        << ")\n"
-       << "busiest: rank " << busiest << " sends " << bytes_text(bytes.sent_by(busiest)) << " and receives "
-       << bytes_text(bytes.received_by(busiest)) << ", of which it needs "
-       << bytes_text(bytes.least.empty() ? 0 : bytes.least[static_cast<size_t>(busiest)]) << '\n';
+       << "busiest: rank " << busiest << " sends " << in_bytes(bytes.sent_by(busiest)) << " and receives "
+       << in_bytes(bytes.received_by(busiest)) << ", of which it needs "
+       << in_bytes(bytes.least.empty() ? 0 : bytes.least[static_cast<size_t>(busiest)]) << '\n';
   if (bytes.ranks > 1 && bytes.ranks <= kMostInTable) text << table_text(bytes);
   return text.str();
 }

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "ops/call/arguments.h"
 #include "ops/call/block.h"
@@ -12,7 +12,7 @@
 #include "ops/call/numbering.h"
 #include "ops/mesh/redistribution.h"
 #include "plan/geometry/group_ranks.h"
-#include "transport/common/transport.h"
+#include "terms/comparison.h"
 
 namespace shardway {
 namespace {
@@ -20,7 +20,6 @@ namespace {
 using Form = KnownLayouts::Form;
 using Numbers = std::vector<int64_t>;
 
-constexpr uint64_t kLengths = shm::mark_of("lengths of layouts");
 constexpr uint64_t kLayouts = shm::mark_of("layouts");
 
 // What an entry says of its tensor. Neighbours in a list often lie alike.
@@ -121,39 +120,37 @@ class LayoutReader {
   size_t at_ = 0;
 };
 
-at::Tensor bytes_of(const Numbers& numbers) {
-  at::Tensor bytes = at::empty({static_cast<int64_t>(numbers.size() * sizeof(int64_t))}, at::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), numbers.data(), numbers.size() * sizeof(int64_t));
-  return bytes;
+// The piece of its numbers that a rank put into its block.
+Numbers piece_in(const at::Tensor& slot, int64_t rank) {
+  const bool is_piece = slot.defined() && slot.scalar_type() == at::kLong && slot.dim() == 1;
+  TORCH_CHECK_VALUE(is_piece, "rank ", rank, " sent no layouts");
+  const auto* numbers = slot.const_data_ptr<int64_t>();
+  return {numbers, numbers + slot.numel()};
 }
 
-// Every rank's numbers, by rank: first how many there are, then the numbers in pieces.
+// Every rank's numbers, by rank. They go in pieces, each as the tensor of a block whose out_size tells how
+// many numbers there are in all.
 std::vector<Numbers> exchanged(const Numbers& mine, const Group& group) {
-  const Call call{.collective = Collective::redistribute};
-  const at::Tensor length = bytes_of({static_cast<int64_t>(mine.size())});
-  const Blocks lengths = gathered(call, length, length.numel(), group, kLengths);
+  const auto count = static_cast<int64_t>(mine.size());
+  const at::Tensor numbers = at::tensor(mine, at::kLong);
+  const int64_t piece = (row_bytes(group) - wire::longest_line(group.size())) / int64_t{sizeof(int64_t)};
   std::vector<Numbers> all(static_cast<size_t>(group.size()));
-  size_t longest = 0;
-  for (int64_t rank = 0; rank < group.size(); ++rank) {
-    int64_t count = 0;
-    std::memcpy(&count, lengths.rows[rank].const_data_ptr(), sizeof(count));
-    TORCH_CHECK_VALUE(count >= 0 && count <= wire::kMostElements, "rank ", rank, " sent no layouts");
-    all[static_cast<size_t>(rank)].resize(static_cast<size_t>(count));
-    longest = std::max(longest, static_cast<size_t>(count));
-  }
-  const auto piece = static_cast<size_t>(group.transport().slot_bytes()) / sizeof(int64_t);
-  for (size_t begin = 0; begin < longest; begin += piece) {
-    const auto part_of = [&](size_t count) { return std::min(piece, count - std::min(count, begin)); };
-    Numbers part(
-        mine.begin() + static_cast<std::ptrdiff_t>(std::min(mine.size(), begin)),
-        mine.begin() + static_cast<std::ptrdiff_t>(std::min(mine.size(), begin) + part_of(mine.size())));
-    if (part.empty()) part.push_back(0);  // not read
-    const auto row_bytes = static_cast<int64_t>(piece * sizeof(int64_t));
-    const Blocks blocks = gathered(call, bytes_of(part), row_bytes, group, kLayouts);
+  int64_t longest = count;
+  for (int64_t begin = 0; begin < longest; begin += piece) {
+    const int64_t from = std::min(begin, count);
+    const Call call{.collective = Collective::redistribute,
+                    .x = numbers.narrow(0, from, std::min(piece, count - from)),
+                    .out_size = count,
+                    .wanted = Wanted::whole};
+    const at::Tensor block = block_of(call, group, piece * int64_t{sizeof(int64_t)});
+    const Agreement agreed =
+        agreement_in(gathered(call, block, row_bytes(group), group, kLayouts), call, group);
+    const KnownInputs pieces = agreed.known_inputs();
     for (int64_t rank = 0; rank < group.size(); ++rank) {
-      Numbers& theirs = all[static_cast<size_t>(rank)];
-      if (const size_t count = part_of(theirs.size()); count > 0)
-        std::memcpy(theirs.data() + begin, blocks.rows[rank].const_data_ptr(), count * sizeof(int64_t));
+      const auto r = static_cast<size_t>(rank);
+      const Numbers part = pieces.empty() ? Numbers{} : piece_in(pieces[r], rank);
+      all[r].insert(all[r].end(), part.begin(), part.end());
+      longest = std::max(longest, agreed.out_size(rank));
     }
   }
   return all;
@@ -177,6 +174,15 @@ struct FoundLayout {
   const Layout* layout = nullptr;
   size_t rank = 0;
 };
+
+wire::RankWords words_on(size_t rank, std::string words) {
+  return {.words = std::move(words), .rank = static_cast<int64_t>(rank)};
+}
+
+[[noreturn]] void disagree(const std::string& what, const wire::RankWords& first,
+                           const wire::RankWords& other) {
+  C10_THROW_ERROR(ValueError, wire::disagreement_on(what, Collective::redistribute, first, other));
+}
 
 // All that the ranks know. Every rank has the same, and comes to the same verdict.
 class LayoutsOfAll {
@@ -204,8 +210,8 @@ class LayoutsOfAll {
       const KnownLayouts& model = all_[*first];
       const bool is_alike =
           all_[rank].form == model.form && all_[rank].layouts.size() == model.layouts.size();
-      TORCH_CHECK_VALUE(is_alike, "redistribute: ranks disagree on what is moved: ", text_of(model),
-                        " on rank ", *first, ", ", text_of(all_[rank]), " on rank ", rank);
+      if (!is_alike)
+        disagree("what is moved", words_on(*first, text_of(model)), words_on(rank, text_of(all_[rank])));
     }
     TORCH_CHECK_VALUE(first, "redistribute: every rank passes None, so no rank has a tensor");
     return *first;
@@ -221,9 +227,9 @@ class LayoutsOfAll {
       if (all_[rank].form == Form::any || !all_[rank].layouts[i]) continue;
       const Layout& layout = *all_[rank].layouts[i];
       if (first.layout == nullptr) first = {.layout = &layout, .rank = rank};
-      TORCH_CHECK_VALUE(layout == *first.layout, "redistribute: ranks disagree on ",
-                        name_of_tensor(i, is_list), ": ", described(*first.layout), " on rank ", first.rank,
-                        ", ", described(layout), " on rank ", rank);
+      if (layout != *first.layout)
+        disagree(name_of_tensor(i, is_list), words_on(first.rank, described(*first.layout)),
+                 words_on(rank, described(layout)));
     }
     TORCH_CHECK_VALUE(first.layout != nullptr, "redistribute: ", name_of_tensor(i, is_list),
                       " is None on every rank");
