@@ -2,6 +2,7 @@
 // group of their own.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -22,6 +23,7 @@ using Labels = std::vector<int64_t>;  // ranks with equal labels share a host
 struct Postage {
   std::atomic<int64_t> messages = 0;
   std::atomic<int64_t> bytes = 0;
+  std::array<std::atomic<int64_t>, 16> bytes_by_rank = {};
 };
 
 class CountedMail : public Mail {
@@ -33,6 +35,7 @@ class CountedMail : public Mail {
   std::unique_ptr<Letter> send(const at::Tensor& bytes, int64_t to) override {
     ++postage_.messages;
     postage_.bytes += bytes.numel();
+    postage_.bytes_by_rank.at(static_cast<size_t>(rank())) += bytes.numel();
     return mail_->send(bytes, to);
   }
   std::unique_ptr<Letter> receive(const at::Tensor& bytes, int64_t from) override {

@@ -98,5 +98,36 @@ TEST(TwoLevelLists, OfLargeTensorsArriveTogether) {
   EXPECT_GT(messages_of_list(35, {64, 64}, {partial()}, {replicate()}), 35);
 }
 
+// Four hosts of two ranks: each host gets the tensor once, and the root's sends 1.5 times its bytes, not 3.
+TEST(TwoLevelBroadcast, TheOtherHostsHandItOn) {
+  const Labels labels = {0, 1, 2, 3, 3, 2, 1, 0};
+  constexpr int64_t kBytes = 4 << 20;
+  constexpr int64_t kAgreement = 64 << 10;
+  const at::Tensor x = random_numbers({kBytes / 4}, at::kFloat, 3);
+  for (const int64_t root : {0, 5}) {
+    Postage postage;
+    run_on_hosts({.labels = labels, .postage = &postage}, [&](const Group& group) {
+      const at::Tensor mine = group.rank() == root ? x : at::zeros_like(x);
+      EXPECT_TRUE(same_bits(broadcast(mine, {.group_src = root, .group = group}), x));
+    });
+    EXPECT_GE(postage.bytes, 3 * kBytes);
+    EXPECT_LE(postage.bytes, 3 * kBytes + kAgreement);
+    EXPECT_LE(postage.bytes_by_rank.at(static_cast<size_t>(root)), kBytes * 3 / 2 + kAgreement);
+  }
+}
+
+// Sizes that hosts and ranks cannot share alike, on hosts of different sizes, and a tensor in another order.
+TEST(TwoLevelBroadcast, OfAnySizeOnAnyHosts) {
+  for (const Labels& labels : {Labels{0, 1, 2}, Labels{0, 1, 1, 0, 2, 2, 2}, Labels{2, 0, 1, 0}}) {
+    run_on_hosts({.labels = labels}, [&](const Group& group) {
+      for (int64_t root = 0; root < group.size(); ++root) {
+        const at::Tensor x = random_numbers({257, 259}, at::kFloat, 40 + static_cast<uint64_t>(root)).t();
+        const at::Tensor mine = group.rank() == root ? x : at::zeros_like(x);
+        EXPECT_TRUE(same_bits(broadcast(mine, {.group_src = root, .group = group}), x)) << root;
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace shardway::testing

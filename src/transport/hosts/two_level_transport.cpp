@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 
+#include "plan/hosts/spread_broadcast.h"
 #include "transport/c10d/mail_transfer.h"
 #include "transport/common/boxes.h"
 #include "transport/common/giving_up.h"
@@ -15,6 +16,7 @@
 #include "transport/hosts/host_blocks.h"
 #include "transport/hosts/kept_plans.h"
 #include "transport/hosts/two_level_run.h"
+#include "transport/memory/warm_memory.h"
 
 namespace shardway {
 namespace {
@@ -24,6 +26,9 @@ constexpr int64_t kSlotBytes = 8 << 10;
 
 // Routes of a list that are not small and run together: each has up to 64 messages under way.
 constexpr size_t kMostTogether = 16;
+
+// From so many bytes on a broadcast to more than two hosts is spread. It has one more round of messages.
+constexpr size_t kSpreadBytes = 256 << 10;
 
 // Both ends of a move have to find out by themselves which boxes are the same and which meet.
 bool knows_all_offsets(const Route& route) {
@@ -142,7 +147,10 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
     if (!is_all_known(known, size())) {
-      in_turn([&] { run({{.route = &route, .x = x, .out = out}}, subject); });
+      in_turn([&] {
+        if (is_spread(route, out)) return spread(route, x, out, subject);
+        run({{.route = &route, .x = x, .out = out}}, subject);
+      });
     } else if (reduces(landings(route), route)) {
       combine_known(route, known, out, plans_.hosts());
     } else {
@@ -178,6 +186,20 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
       }
     };
     queue_->in_turn(guarded, [&] { give_up("it was interrupted"); });
+  }
+
+  bool is_spread(const Route& route, const at::Tensor& out) const {
+    return route.pattern == Pattern::broadcast && plans_.hosts().hosts() > 2 && out.nbytes() >= kSpreadBytes;
+  }
+
+  void spread(const Route& broadcast, const at::Tensor& x, const at::Tensor& out, const Subject& subject) {
+    const at::Tensor landed = out.is_contiguous() ? out : warm_empty(out.sizes(), out.options());
+    const at::Tensor elements = landed.view({-1});
+    const SpreadBroadcast routes =
+        spread_broadcast(out.numel(), broadcast.pulls.front().peer, rank_, plans_.hosts());
+    run({{.route = &routes.shares, .x = x.reshape({-1}), .out = elements}}, subject);
+    run({{.route = &routes.collection, .x = elements, .out = elements}}, subject);
+    if (!landed.is_same(out)) out.copy_(landed);
   }
 
   void run(const std::vector<RouteCall>& calls, const Subject& subject) {
