@@ -85,7 +85,7 @@ class Clock:
     """A page shared by the ranks. Whoever waits sleeps, since ranks have no core each here."""
 
     def __init__(self, ranks: int) -> None:
-        self._page = memoryview(mmap.mmap(-1, 8 * 3 * ranks)).cast("q")
+        self._page = memoryview(mmap.mmap(-1, 8 * (3 * ranks + 1))).cast("q")
         self._turns, self._starts, self._ends = (self._page[i * ranks :][:ranks] for i in range(3))
 
     def meet(self, rank: int) -> None:
@@ -93,6 +93,15 @@ class Clock:
         self._turns[rank] = turn
         while min(self._turns) < turn:
             time.sleep(1e-4)
+
+    def says_first(self, rank: int, verdict: bool) -> bool:
+        """What rank 0 says, on every rank."""
+        if rank == 0:
+            self._page[-1] = verdict
+        self.meet(rank)
+        said = bool(self._page[-1])
+        self.meet(rank)
+        return said
 
     def time_us(self, rank: int, call: Callable[[], Any]) -> tuple[float, Any]:
         self.meet(rank)
@@ -214,7 +223,9 @@ def _open_mpi(made: tuple[Host, ...], host_of: list[int], folder: Path) -> Calla
         print(f"without Open MPI: there is no mpirun.openmpi, or no {program}")
         return None
     each = [host_of.count(host) for host in range(len(made))]
-    command = command_on_hosts("openmpi", made, each, folder, program, folder / "openmpi")
+    # Ranks without a core each that spin would keep one another from running.
+    yields = ["--mca", "mpi_yield_when_idle", "1"] if (os.cpu_count() or 1) < len(host_of) else []
+    command = command_on_hosts("openmpi", made, each, folder, *yields, program, folder / "openmpi")
     return functools.partial(RankProgram, "openmpi", len(host_of), folder, [command])
 
 
@@ -225,6 +236,7 @@ def _measure(
     host_of: list[int],
     mean_sizes: list[int],
     rounds: int,
+    limit_s: float,
     start_mpi: Callable[[], RankProgram] | None,
 ) -> list[tuple[Row, int]]:
     """Rows with the bytes that this rank's host sent, counted by the first rank of each host alone."""
@@ -237,7 +249,14 @@ def _measure(
     found: list[tuple[Row, int]] = []
     progress = Progress(5 * len(mean_sizes)) if rank == 0 else None
     mpi = start_mpi() if start_mpi and rank == 0 else None
+    start = last = time.monotonic()
     for mean_bytes in mean_sizes:
+        now = time.monotonic()
+        if clock.says_first(rank, now - start + 4 * (now - last) > limit_s):  # sizes grow by four
+            if rank == 0:
+                print(f"{bytes_text(mean_bytes)} a rank and more would take too long, and are left out")
+            break
+        last = now
         for case in _cases(rank, host_of, mean_bytes, flat):
             names = [*case.calls, *([MPI] if start_mpi else [])]
             samples: dict[str, list[float]] = {name: [] for name in names}
@@ -331,6 +350,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hosts", nargs="+", default=["2x4", "4x2"], help="hosts x ranks (default: 2x4 4x2)")
     parser.add_argument("--gbit", type=float, default=1.0, help="of a cable, each way (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="calls of each contender that count (default: 5)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="leave out sizes that do not fit (default: 60)")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
     shapes = ["2x4"] if options.quick else options.hosts
@@ -351,6 +371,7 @@ def main(arguments: list[str] | None = None) -> int:
                     host_of,
                     mean_sizes,
                     options.rounds,
+                    60 * options.minutes / len(shapes),
                     _open_mpi(made, host_of, Path(folder)),
                     enter=torchrun_on(made, host_of),
                     timeout_s=3600.0,
