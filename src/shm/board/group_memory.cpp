@@ -20,9 +20,11 @@ int64_t gone_bytes(const BoardPlan& plan) {
   return whole_pages(kGone + plan.ranks() * int64_t{sizeof(std::atomic<uint32_t>)});
 }
 
-int64_t head_bytes(const BoardPlan& plan) {
-  return gone_bytes(plan) + whole_pages(Roll::bytes(plan.ranks()));
-}
+int64_t roll_end(const BoardPlan& plan) { return gone_bytes(plan) + whole_pages(Roll::bytes(plan.ranks())); }
+
+int64_t stream_bytes(const BoardPlan& plan) { return whole_pages(plan.ranks() * plan.ranks() * 16); }
+
+int64_t head_bytes(const BoardPlan& plan) { return roll_end(plan) + stream_bytes(plan); }
 
 int64_t bytes_for(const BoardPlan& plan) { return head_bytes(plan) + plan.ranks() * plan.section_bytes(); }
 
@@ -79,6 +81,10 @@ std::byte* GroupMemory::section(const BoardPlan& plan, int64_t rank) const {
 
 Roll GroupMemory::roll(const BoardPlan& plan) const {
   return {mapping_.data() + gone_bytes(plan), plan.ranks()};
+}
+
+std::span<std::byte> GroupMemory::stream_words(const BoardPlan& plan) const {
+  return {mapping_.data() + roll_end(plan), static_cast<size_t>(stream_bytes(plan))};
 }
 
 std::atomic<uint32_t>& GroupMemory::gone(int64_t rank) const {

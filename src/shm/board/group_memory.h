@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "shm/board/board.h"
 #include "shm/board/roll.h"
@@ -14,8 +15,8 @@ namespace shardway::shm {
 
 // Payloads and rings, a section per rank, in a file of the group's own. Members of the group can write the
 // sections, and nothing else that belongs to a peer. At the front, a word per rank says whether that rank is
-// gone, and behind the words lies the roll. Rank 0 makes the memory; it is freed when the last rank lets go
-// of it.
+// gone, and behind the words lie the roll and the words of streams. Rank 0 makes the memory; it is freed when
+// the last rank lets go of it.
 class GroupMemory {
  public:
   // Makes rank 0's view, and the file to hand to the others. Throws std::system_error, and ArenaFull if the
@@ -36,6 +37,10 @@ class GroupMemory {
   const Nonce& nonce() const { return mapping_.head().nonce; }
   std::byte* section(const BoardPlan& plan, int64_t rank) const;
   Roll roll(const BoardPlan& plan) const;
+
+  // Whole pages for words by which work on a device waits for that of other ranks: 16 bytes for each rank and
+  // peer. Nothing here reads or writes them.
+  std::span<std::byte> stream_words(const BoardPlan& plan) const;
 
   // A rank that is gone does not look at peers' boards any more. A board may be freed when all ranks are
   // gone.

@@ -74,6 +74,15 @@ SharedGroup::~SharedGroup() {
           .messages = state_.mailbox->take_blocks()});
 }
 
+bool SharedGroup::is_over_for(int64_t peer) const {
+  const End how = state_.waiting->ended(peer).how;
+  return (how != End::none && how != End::left) || has_ended(state_.waiting->peer(peer).process());
+}
+
+std::span<std::byte> SharedGroup::stream_words() const {
+  return state_.memory->stream_words(state_.waiting->own().plan());
+}
+
 void SharedGroup::check_process() const {
   if (generation_ != fork_generation())
     throw WrongProcess("the group belongs to the process that forked this one");

@@ -98,6 +98,13 @@ class SharedGroup {
   // a group; std::invalid_argument if the group was shrunk before.
   Subgroup shrink(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
+  // Local, on any thread: whether the peer will do no more for this group, for another reason than that it
+  // has left: its process has ended, or it says that the group is over.
+  bool is_over_for(int64_t peer) const;
+
+  // See GroupMemory. They live as long as the group.
+  std::span<std::byte> stream_words() const;
+
   std::chrono::milliseconds timeout() const { return state_.waiting->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) { state_.waiting->set_timeout(timeout); }
 
