@@ -52,6 +52,7 @@ def cpu_on_cuda(rank, size):
 
 
 def cuda_on_cpu(rank, size):
+    os.environ["SHARDWAY_TRANSPORT"] = "shm"  # else tensors of ranks that share a GPU move by CUDA IPC
     sub = dist.new_group(backend="gloo")
     x = torch.ones(rank + 1, 2, device="cuda")
     words = "the tensor is on cuda:0, for which the group's backend (gloo) has no engine"
@@ -66,6 +67,7 @@ def cuda_on_cpu(rank, size):
     says(lambda: sw.all_gather_v(x if rank == 1 else x.cpu(), group=sub), words, "(rank 1)")
     says(lambda: sw.all_reduce(x[:1] if rank == 1 else x[:1].cpu(), group=sub), words, "(rank 1)")
     assert sw.all_gather_v(x.cpu(), group=sub)[0].sum() == size * (size + 1)
+    os.environ["SHARDWAY_TRANSPORT"] = ""
 
 
 def another_device(rank, size):

@@ -12,6 +12,9 @@ class StartingStream {
  public:
   explicit StartingStream(const at::Tensor& t);  // the current stream of the tensor's device
 
+  // If the current stream is another one by now, lets it wait for what that stream has to do.
+  void follow() const;
+
   // If the current stream is another one by now, keeps the memory of these tensors from being reused before
   // that stream is done with them. Skips undefined tensors.
   void lend(std::initializer_list<at::Tensor> tensors) const;

@@ -30,6 +30,7 @@ struct KnownGroup {
   bool is_decided = false;
   bool has_failed = false;            // the decision failed: it is unknown what other ranks were told
   std::shared_ptr<Transport> better;  // in shared memory, or in two levels; null: c10d alone
+  std::shared_ptr<Transport> ipc;     // of CUDA tensors between ranks that share a GPU, if it is used
   std::function<void(const std::string&)> give_up;  // in two levels: ends the group for all ranks
   std::shared_ptr<CallQueue> queue = std::make_shared<CallQueue>();
   MailRoom room = make_mail_room();

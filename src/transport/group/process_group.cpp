@@ -13,6 +13,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "cuda/driver.h"
 #include "plan/hosts/host_map.h"
 #include "shm/board/interrupt.h"
 #include "shm/group/hosts.h"
@@ -27,6 +28,7 @@
 #include "transport/group/engine_calls.h"
 #include "transport/group/hosts_transport.h"
 #include "transport/group/known_groups.h"
+#include "transport/ipc/ipc.h"
 #include "transport/shm/list_call.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_engine.h"
@@ -35,15 +37,24 @@
 namespace shardway {
 namespace {
 
-enum class WantedTransport : uint8_t { whatever_is_there, shm, c10d };
+enum class WantedTransport : uint8_t { whatever_is_there, shm, c10d, ipc };
 
 WantedTransport wanted_transport() {
   const char* value = std::getenv("SHARDWAY_TRANSPORT");
   if (value == nullptr || *value == '\0') return WantedTransport::whatever_is_there;
   const std::string_view word(value);
-  TORCH_CHECK_VALUE(word == "shm" || word == "c10d", "SHARDWAY_TRANSPORT=", word, " is neither shm nor c10d");
-  return word == "shm" ? WantedTransport::shm : WantedTransport::c10d;
+  if (word == "shm") return WantedTransport::shm;
+  if (word == "ipc") return WantedTransport::ipc;
+  TORCH_CHECK_VALUE(word == "c10d", "SHARDWAY_TRANSPORT=", word, " is none of shm, ipc and c10d");
+  return WantedTransport::c10d;
 }
+
+// Both need memory that all ranks share.
+bool is_in_memory(WantedTransport wanted) {
+  return wanted == WantedTransport::shm || wanted == WantedTransport::ipc;
+}
+
+const char* name_of(WantedTransport wanted) { return wanted == WantedTransport::ipc ? "ipc" : "shm"; }
 
 // Null if the backend does not give its options.
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
@@ -155,6 +166,7 @@ class ProcessGroupTransport : public Transport,
 
   std::optional<std::string> refuses(c10::Device device) override {
     if (device.is_cpu() && found_better() != nullptr) return std::nullopt;
+    if (moves_by_ipc(device)) return known_->ipc->refuses(device);
     auto why = c10d().refuses(device);
     return why && device.is_cpu() && better() != nullptr ? std::nullopt : why;
   }
@@ -168,16 +180,14 @@ class ProcessGroupTransport : public Transport,
   int64_t slot_bytes() override { return of_cpu().slot_bytes(); }
 
   bool compares_every_call(const at::Tensor& x) override {
-    return (is_for_engine(x) ? c10d() : of_cpu()).compares_every_call(x);
+    return (is_for_engine(x) ? of_tensor(x) : of_cpu()).compares_every_call(x);
   }
 
   bool has_thread() override { return of_cpu().has_thread(); }
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return of_cpu().post(std::move(call)); }
 
-  bool has_own(const Route& route, const at::Tensor& x) override {
-    return (x.is_cpu() ? of_cpu() : c10d()).has_own(route, x);
-  }
+  bool has_own(const Route& route, const at::Tensor& x) override { return of_tensor(x).has_own(route, x); }
 
   bool combines_whole() override { return of_cpu().combines_whole(); }
 
@@ -204,7 +214,7 @@ class ProcessGroupTransport : public Transport,
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
-    Transport& used = x.is_cpu() ? of_cpu() : c10d();
+    Transport& used = of_tensor(x);
     if (&used != c10d_.get() || is_fake(*group_)) return used.start(route, x, out, known, subject);
     std::unique_ptr<Transfer> transfer;
     const auto start_here = [&] {
@@ -278,12 +288,27 @@ class ProcessGroupTransport : public Transport,
   // engine for CPU tensors.
   bool is_for_engine(const at::Tensor& x) {
     if (!x.defined()) return c10d().refuses(c10::Device(c10::kCPU)).has_value();
-    return !x.is_cpu() && !c10d().refuses(x.device());
+    return !x.is_cpu() && !refuses(x.device());
   }
+
+  // Whether tensors on this device move between ranks that share it, and not by the group's own engine: if
+  // that was asked for, or if the group has no engine for them. The first call is collective, as that of
+  // better().
+  bool moves_by_ipc(c10::Device device) {
+    if (!device.is_cuda()) return false;
+    if (!by_ipc_) by_ipc_ = decide_ipc(device);
+    return *by_ipc_;
+  }
+  bool decide_ipc(c10::Device device);
 
   bool moves_on_devices() {
     const auto bound = group_->getBoundDeviceId();
     return !c10d().refuses(bound && !bound->is_cpu() ? *bound : c10::Device(c10::kCUDA, 0));
+  }
+
+  Transport& of_tensor(const at::Tensor& x) {
+    if (x.defined() && moves_by_ipc(x.device())) return *known_->ipc;
+    return !x.defined() || x.is_cpu() ? of_cpu() : c10d();
   }
 
   Transport& of_cpu() {
@@ -307,23 +332,28 @@ class ProcessGroupTransport : public Transport,
   std::atomic<shm::SharedGroup*> memory_ = nullptr;  // of found_better_, where the group's backend has none
   std::atomic<Transport*> found_better_ = nullptr;   // that of known_
   std::shared_ptr<Transport> c10d_;
+  std::optional<bool> by_ipc_;
 };
 
 std::shared_ptr<Transport> ProcessGroupTransport::decide() {
   const WantedTransport wanted = wanted_transport();
   if (size_ == 1 || wanted == WantedTransport::c10d || is_fake(*group_)) return nullptr;
   if (is_virtual(*group_)) {  // such a group may exist for its own methods
-    TORCH_CHECK_VALUE(wanted != WantedTransport::shm, "SHARDWAY_TRANSPORT=shm, but the process group (",
-                      group_->getBackendName(), ") has no engine of torch's");
+    TORCH_CHECK_VALUE(!is_in_memory(wanted), "SHARDWAY_TRANSPORT=", name_of(wanted),
+                      ", but the process group (", group_->getBackendName(), ") has no engine of torch's");
     return nullptr;
   }
   if (auto engine = own_engine(*group_)) return make_shm_transport(std::move(engine));
   if (auto* hosts = dynamic_cast<SpansHosts*>(backend_of(*group_, c10::DeviceType::CPU).get())) {
-    TORCH_CHECK_VALUE(wanted != WantedTransport::shm,
-                      "SHARDWAY_TRANSPORT=shm, but the ranks are on several hosts");
+    TORCH_CHECK_VALUE(!is_in_memory(wanted), "SHARDWAY_TRANSPORT=", name_of(wanted),
+                      ", but the ranks are on several hosts");
     return used(hosts->hosts_transport());
   }
-  c10d();
+  const bool can_meet = !c10d().refuses(c10::Device(c10::kCPU));
+  TORCH_CHECK_VALUE(wanted != WantedTransport::ipc || can_meet,
+                    "SHARDWAY_TRANSPORT=ipc, but the process group (", group_->getBackendName(),
+                    ") has no engine for CPU tensors, by which its ranks could meet: make it of "
+                    "\"cpu:gloo,cuda:nccl\", \"gloo\" or \"shardway\"");
   std::shared_ptr<Transport> transport;
   const auto join = [&] {
     try {
@@ -339,6 +369,20 @@ std::shared_ptr<Transport> ProcessGroupTransport::decide() {
   return transport;
 }
 
+bool ProcessGroupTransport::decide_ipc(c10::Device device) {
+  const WantedTransport wanted = wanted_transport();
+  const bool is_asked = wanted == WantedTransport::ipc;
+  const bool may_need_it = wanted == WantedTransport::whatever_is_there && !group_->getBoundDeviceId() &&
+                           c10d().refuses(device).has_value() && cuda::Driver::why_none().empty();
+  if (size_ == 1 || is_fake(*group_) || is_virtual(*group_) || (!is_asked && !may_need_it)) return false;
+  Transport* found = better();
+  const auto memory = found != nullptr ? shm_engine_of(*found) : nullptr;
+  if (!memory) return false;
+  const std::lock_guard lock(known_->mutex);
+  if (!known_->ipc) known_->ipc = make_ipc_transport(memory);
+  return true;
+}
+
 std::shared_ptr<Transport> ProcessGroupTransport::join_memory(WantedTransport wanted) {
   const auto exchange = [this](std::span<const std::byte> mine) {
     return exchanged_aside(c10d_, mine, *known_);
@@ -348,8 +392,8 @@ std::shared_ptr<Transport> ProcessGroupTransport::join_memory(WantedTransport wa
       shm::SharedGroup::join({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout});
   if (joined.group) return make_shm_transport(std::move(joined.group));
   calls().know_hosts(std::move(joined.elsewhere));
-  TORCH_CHECK_VALUE(wanted != WantedTransport::shm,
-                    "SHARDWAY_TRANSPORT=shm, but the ranks share no memory: ", joined.why_not);
+  TORCH_CHECK_VALUE(!is_in_memory(wanted), "SHARDWAY_TRANSPORT=", name_of(wanted),
+                    ", but the ranks share no memory: ", joined.why_not);
   if (!joined.spans_hosts || c10d_->refuses(c10::Device(c10::kCPU))) return nullptr;
   const shm::HostGroups groups =
       shm::join_hosts({.rank = rank_, .size = size_, .exchange = exchange, .timeout = timeout});

@@ -24,7 +24,7 @@ class SpansHosts {
 
 // A c10d backend that is a SharesMemory or SpansHosts lends what it has. Otherwise the first call, which is
 // collective, finds out which ranks share a host. The answer is kept as long as the process group lives.
-// SHARDWAY_TRANSPORT=shm or c10d, the same on every rank, decides instead.
+// SHARDWAY_TRANSPORT=shm, ipc or c10d, the same on every rank, decides instead.
 std::shared_ptr<Transport> make_transport(c10::intrusive_ptr<c10d::ProcessGroup> group);
 
 // Lets a process group use this memory of its ranks from its first call on, unless SHARDWAY_TRANSPORT=c10d.

@@ -1,0 +1,74 @@
+// Routes between tensors on a GPU that the ranks of a group share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cuda/flags.h"
+#include "cuda/kernels.h"
+#include "cuda/shared_allocations.h"
+#include "transport/common/home_process.h"
+#include "transport/common/transport.h"
+#include "transport/ipc/places.h"
+#include "transport/ipc/taking.h"
+#include "transport/ipc/watchdog.h"
+#include "transport/shm/shm_engine.h"
+
+namespace shardway {
+
+// A call, seen by one rank. The hosts meet in shared memory and tell one another where their inputs lie. Then
+// each queues on its caller's stream: that its input is ready; a wait until those are ready from which it
+// takes; one kernel or a few that take everything straight into place; that it has finished; and a wait until
+// those have finished that take from it. The host waits for the other hosts, and never for a device.
+class IpcEngine {
+ public:
+  explicit IpcEngine(std::shared_ptr<ShmEngine> memory);
+  ~IpcEngine();  // waits until the calls on the device are over
+  IpcEngine(const IpcEngine&) = delete;
+  IpcEngine& operator=(const IpcEngine&) = delete;
+
+  // Collective. Queues the moves on the current stream of the tensors' device.
+  void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const Subject& subject);
+
+  // Throws c10::DistBackendError if a peer is gone, so that what was received may be anything.
+  void check() const;
+
+ private:
+  // What this rank has on one GPU.
+  struct OnDevice {
+    explicit OnDevice(int ordinal) : device(ordinal), kernels(device) {}
+
+    cuda::Device device;
+    cuda::DeviceKernels kernels;
+  };
+
+  OnDevice& on(c10::Device device);
+  void fill(InputPlace& place, const at::Tensor& x);
+  std::vector<InputPlace> exchanged(const InputPlace& mine, const Subject& subject, shm::SharedGroup& group);
+  void forget_freed(const std::vector<InputPlace>& places);
+
+  Taking::Sources sources_of(const Route& route, const at::Tensor& x, const std::vector<InputPlace>& places);
+  void queue(const std::vector<cuda::MoveTable>& tables, const std::optional<shm::Combine>& how,
+             const InputPlace& mine, OnDevice& here, cuda::Stream stream);
+
+  HomeProcess home_;
+  std::shared_ptr<ShmEngine> memory_;
+  int64_t rank_;
+  int64_t size_;
+  std::map<int, std::unique_ptr<OnDevice>> devices_;  // by ordinal
+  cuda::Exports exports_;
+  std::vector<cuda::Imports> imports_;  // by rank
+  std::unique_ptr<cuda::Flags> flags_;
+  std::unique_ptr<Watchdog> watchdog_;
+  std::vector<std::byte> rows_;  // the ranks' notes
+  uint32_t calls_ = 0;
+  cuda::Event last_ = nullptr;  // recorded behind the last call
+  cuda::Stream last_stream_ = nullptr;
+  OnDevice* last_device_ = nullptr;
+};
+
+}  // namespace shardway

@@ -1,0 +1,27 @@
+#include "transport/ipc/native_stream.h"
+
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+namespace shardway {
+namespace {
+
+// A template, since torch 2.11 may lack the method.
+template <class AnyStream>
+cuda::Stream handle_of(const AnyStream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    TORCH_CHECK(false, "this torch does not tell the driver's stream: use a later one");
+  }
+}
+
+}  // namespace
+
+cuda::Stream native_stream(c10::Device device) {
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  return handle_of(stream);
+}
+
+}  // namespace shardway
