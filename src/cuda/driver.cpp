@@ -39,6 +39,7 @@ std::string find_all(void* library, DriverFunctions& f) {
         find(library, f.cuMemHostUnregister, "cuMemHostUnregister"),
         find(library, f.cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2"),
         find(library, f.cuStreamBatchMemOp, "cuStreamBatchMemOp_v2", "cuStreamBatchMemOp"),
+        find(library, f.cuStreamIsCapturing, "cuStreamIsCapturing"),
         find(library, f.cuStreamWaitEvent, "cuStreamWaitEvent"),
         find(library, f.cuEventCreate, "cuEventCreate"),
         find(library, f.cuEventDestroy, "cuEventDestroy_v2"),

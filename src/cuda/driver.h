@@ -68,6 +68,7 @@ struct DriverFunctions {
   int (*cuMemHostUnregister)(void* data);
   int (*cuMemHostGetDevicePointer)(DeviceAddress* address, void* data, unsigned flags);
   int (*cuStreamBatchMemOp)(Stream stream, unsigned count, MemoryOp* ops, unsigned flags);
+  int (*cuStreamIsCapturing)(Stream stream, int* status);
   int (*cuStreamWaitEvent)(Stream stream, Event event, unsigned flags);
   int (*cuEventCreate)(Event* event, unsigned flags);
   int (*cuEventDestroy)(Event event);

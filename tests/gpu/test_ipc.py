@@ -47,7 +47,12 @@ def test_every_op_moves_every_dtype(run, size, seed):
 
 @both_sizes
 def test_forward_and_backward_along_every_dim(run, size, seed):
-    parts = (collectives.reduced_by_the_engine, collectives.every_form, collectives.gradients, collectives.gradient_modes)
+    parts = (
+        collectives.reduced_by_the_engine,
+        collectives.every_form,
+        collectives.gradients,
+        collectives.gradient_modes,
+    )
     run(size, by_ipc(*parts), seed, backend="gloo")
 
 
@@ -129,12 +134,53 @@ def disagreements(rank, size):
     says(lambda: sw.all_gather_v(x.double() if rank else x), "disagree on dtype")
     says(lambda: sw.all_gather_v(x.double() if rank else x, sizes=sizes), "the ranks disagree on the dtype")
     wrong = sizes if rank else (1, *(n + 1 for n in sizes[1:]))
-    says(lambda: sw.all_gather_v(x, sizes=wrong), "the ranks disagree on the sizes: rank 1 sends 4 elements to rank 0, which expects 6")
+    says(
+        lambda: sw.all_gather_v(x, sizes=wrong),
+        "the ranks disagree on the sizes: rank 1 sends 4 elements to rank 0, which expects 6",
+    )
+    assert on_cpu(sw.all_gather_v(x, sizes=sizes)[0]).sum() == size * (size + 1)
+
+
+def a_graph_is_refused(rank, size):
+    x = torch.ones(rank + 1, 2, device="cuda")
+    sizes = tuple(range(1, size + 1))
+
+    def captured():
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            sw.all_gather_v(x, sizes=sizes)
+
+    says(captured, "cannot be captured in a CUDA graph")
     assert on_cpu(sw.all_gather_v(x, sizes=sizes)[0]).sum() == size * (size + 1)
 
 
 def test_the_host_waits_for_no_device_and_ranks_that_disagree_all_raise(run):
-    run(2, by_ipc(the_host_waits_for_no_device, disagreements), backend="gloo")
+    run(2, by_ipc(the_host_waits_for_no_device, disagreements, a_graph_is_refused), backend="gloo")
+
+
+def freed_memory_is_given_back(rank, size):
+    """A mapping keeps a peer's memory: it is given up once the owner has freed it."""
+
+    def left():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        for _ in range(8):  # the owner looks at one allocation in each call, and tells the others
+            sw.all_gather_v(torch.ones(1, device="cuda"))
+        torch.cuda.synchronize()
+        dist.barrier()
+        free, _ = torch.cuda.mem_get_info()
+        dist.barrier()
+        return free
+
+    before = left()
+    x = torch.ones(256 << 20, device="cuda", dtype=torch.uint8)
+    sw.all_gather_v(x)
+    del x
+    lost = before - left()
+    assert lost < 64 << 20, f"{lost >> 20} MiB are not given back"
+
+
+def test_memory_that_its_owner_freed_is_given_back(run):
+    run(2, by_ipc(freed_memory_is_given_back), backend="gloo")
 
 
 def memory_that_cannot_be_shared(rank, size):
@@ -149,7 +195,9 @@ def enter(rank, size, *, store: Path, **settings: str) -> None:
 
 def test_memory_that_cannot_be_shared_is_refused_with_the_setting_that_helps(gpu, tmp_path):
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    run_ranks(2, by_ipc(memory_that_cannot_be_shared), enter=functools.partial(enter, store=tmp_path / "store", **settings))
+    run_ranks(
+        2, by_ipc(memory_that_cannot_be_shared), enter=functools.partial(enter, store=tmp_path / "store", **settings)
+    )
 
 
 def survivor_of(rank, size):
@@ -201,4 +249,10 @@ def random_cases(rank, size, seed):
 @both_sizes
 def test_time_slicing_gives_the_same_results(gpu, tmp_path, size, seed):
     alone = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "none")}
-    run_ranks(size, by_ipc(random_cases), seed, timeout_s=120, enter=functools.partial(enter, store=tmp_path / "store", **alone))
+    run_ranks(
+        size,
+        by_ipc(random_cases),
+        seed,
+        timeout_s=120,
+        enter=functools.partial(enter, store=tmp_path / "store", **alone),
+    )

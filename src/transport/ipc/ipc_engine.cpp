@@ -12,6 +12,14 @@ namespace {
 
 constexpr unsigned kNoTiming = 2;  // CU_EVENT_DISABLE_TIMING
 
+// The values of flags, and where peers' inputs lie, would be those of the capture in every replay.
+void refuse_capture(cuda::Stream stream) {
+  const cuda::Driver& driver = cuda::Driver::instance();
+  int status = 0;
+  driver.check(driver.functions().cuStreamIsCapturing(stream, &status), "look at a stream");
+  if (status != 0) throw cuda::DriverError("a call between processes cannot be captured in a CUDA graph");
+}
+
 // Runs what this rank does after the meeting, while the others count on it: an error ends the group for all.
 template <class Body>
 void or_end(shm::SharedGroup& group, Body&& body) {
@@ -59,17 +67,21 @@ IpcEngine::OnDevice& IpcEngine::on(c10::Device device) {
   return *found;
 }
 
+void IpcEngine::open_flags() {
+  if (watchdog_) return;
+  const cuda::Driver& driver = cuda::Driver::instance();
+  if (!flags_) flags_ = std::make_unique<cuda::Flags>(memory_->group().stream_words(), size_);
+  if (last_ == nullptr) driver.check(driver.functions().cuEventCreate(&last_, kNoTiming), "make an event");
+  watchdog_ = std::make_unique<Watchdog>(memory_->group(), *flags_);
+}
+
 // Adds what the GPU says; throws DriverError if it cannot be used.
-void IpcEngine::fill(InputPlace& place, const at::Tensor& x) {
+void IpcEngine::fill(InputPlace& place, const at::Tensor& x, cuda::Stream stream) {
   OnDevice& here = on(x.device());
   const cuda::CurrentDevice current(here.device);
+  refuse_capture(stream);
   place.gpu = here.device.uuid();
-  if (!flags_) {
-    flags_ = std::make_unique<cuda::Flags>(memory_->group().stream_words(), size_);
-    cuda::Driver::instance().check(cuda::Driver::instance().functions().cuEventCreate(&last_, kNoTiming),
-                                   "make an event");
-    watchdog_ = std::make_unique<Watchdog>(memory_->group(), *flags_);
-  }
+  open_flags();
   place.freed = exports_.next_freed();
   if (x.numel() == 0) return;
   const cuda::Exports::Shown at =
@@ -156,7 +168,7 @@ void IpcEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& o
   memory_->in_turn([&](shm::SharedGroup& group) {
     InputPlace mine = place_of(route, x);
     try {
-      fill(mine, x);
+      fill(mine, x, stream);
     } catch (const cuda::DriverError& error) {
       mine.problem = error.what();
     }

@@ -47,7 +47,8 @@ class IpcEngine {
   };
 
   OnDevice& on(c10::Device device);
-  void fill(InputPlace& place, const at::Tensor& x);
+  void open_flags();
+  void fill(InputPlace& place, const at::Tensor& x, cuda::Stream stream);
   std::vector<InputPlace> exchanged(const InputPlace& mine, const Subject& subject, shm::SharedGroup& group);
   void forget_freed(const std::vector<InputPlace>& places);
 

@@ -154,7 +154,7 @@ std::string disagreement_of(const std::vector<InputPlace>& places) {
     const InputPlace& other = places[rank];
     if (!(other.gpu == first.gpu))
       return c10::str("the ranks do not share a GPU: rank 0 has its tensor on ", cuda::text_of(first.gpu),
-                      ", rank ", rank, " on ", cuda::text_of(other.gpu));
+                      ", rank ", rank, " on ", cuda::text_of(other.gpu), "; between GPUs use NCCL");
     if (other.dtype != first.dtype)
       return c10::str("the ranks disagree on the dtype: rank 0 has ",
                       static_cast<c10::ScalarType>(first.dtype), ", rank ", rank, " has ",
