@@ -3,7 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-two-torches test-vllm test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu torch-suite clean library everything
+	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu bench-ipc \
+	torch-suite clean library everything
 
 PYTHON := .venv/bin/python
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.txt)
@@ -212,6 +213,10 @@ bench-dtensor: library  ## compare DTensor inside and outside of use_for_dtensor
 bench-gpu: library  ## local work and host time of a gather on a GPU, against pad-gather-mask; needs a GPU
 	@scripts/setup test
 	@$(PYTHON) -m bench.gpu
+
+bench-ipc: library  ## collectives of ranks that share a GPU, against NCCL, torch's sharing and a plain copy; needs a GPU
+	@scripts/setup test
+	@$(PYTHON) -m bench.ipc
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist

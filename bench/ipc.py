@@ -1,0 +1,251 @@
+"""Collectives of ranks that share one GPU, by CUDA IPC, and what NCCL, torch's own sharing and a plain copy take."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing  # tells the pickler how tensors are shared
+
+import shardway as sw
+from bench.forked_ranks import run_ranks
+from bench.report import OUTPUT_FOLDER, Claim, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
+from bench.timing import Timing
+from tests.support.one_gpu import enter_group, mps, why_no_gpu
+from tests.support.pad_gather_mask import pad_gather_mask
+
+OURS, NCCL, MASKED, SHARED, COPY = "shardway", "NCCL", "pad-gather-mask", "torch sharing", "plain copy"
+HOST = "shardway, host"
+KIB, MIB = 2**10, 2**20
+SIZES = (64 * KIB, MIB, 16 * MIB, 64 * MIB)
+RANKS = (2, 4)
+OPS = ("gather", "reduce-scatter", "all-reduce", "all-to-all")
+FLOAT_BYTES = 4
+LARGE = 16 * MIB
+SLOW = (NCCL, MASKED)  # over sockets: few calls are enough
+TIMES_COPY, TIMES_SUM, HOST_US = 1.25, 1.5, 40.0
+
+HELP = f"""
+Ranks share one GPU. NCCL takes them only with a NCCL_HOSTID for each, and then talks over sockets. Every rank brings as
+many bytes as the first column says (f32): a gather leaves ranks times as many, a reduce-scatter takes in ranks times as
+many and leaves as many, all-reduce and all-to-all leave as many. Outputs are given where the contender takes them.
+
+Calls are queued one behind the other; a figure is their time from a barrier until the slowest rank's work is done, for
+each call.
+{SHARED}: tensors opened once by torch.multiprocessing's way, a barrier of the hosts before and behind the copies.
+{COPY}: all ranks at once copy as many bytes as the call reads on the GPU.
+{HOST}: until the call returns.
+
+Contenders take turns; results are compared.
+Leaves build/bench/ipc.json. Exits 1 when a claim is missed, 2 without a GPU.
+"""
+
+FIELDS = {
+    "shape": "of this rank's input",
+    "bytes": "of a rank",
+    "us": "median of the samples, each the slowest rank's",
+    "spread": "third quartile minus first, as a share of the median",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    op: str
+    bytes: int
+
+    @property
+    def elements(self) -> int:
+        return self.bytes // FLOAT_BYTES
+
+
+CASES = [Case(op, size) for op in OPS for size in SIZES]
+Samples = dict[tuple[Case, str], list[float]]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ipc",
+        description=__doc__,
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="samples of each figure (default: 5)")
+    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
+    parser.add_argument("--time-slicing", action="store_true", help="without the server of MPS")
+    options = parser.parse_args(arguments)
+    why = why_no_gpu()
+    if why:
+        print(f"bench.ipc needs a GPU: {why}", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    os.environ["SHARDWAY_TRANSPORT"] = "ipc"
+    enter = functools.partial(enter_group, backend="cpu:gloo,cuda:nccl")
+    rows: list[Row] = []
+    if options.time_slicing:
+        os.environ["CUDA_MPS_PIPE_DIRECTORY"] = str(options.output / "no-server")
+    with mps():
+        for ranks in RANKS:
+            answers = run_ranks(ranks, _measure, options.rounds, timeout_s=600.0, settled=False, enter=enter)
+            rows += _rows(ranks, [samples for _, samples in answers])
+    gpu = answers[0][0]
+    print(f"ranks that share one {gpu} (--help says what is measured)")
+    _print_tables(rows)
+    claims = claims_of(rows)
+    path = write_json(options.output / "ipc.json", rows, claims, FIELDS, gpu=gpu, time_slicing=options.time_slicing)
+    print(f"\n{path}\n{time.monotonic() - began:.0f} s")
+    return print_claims(claims)
+
+
+def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any]]:
+    """Each call gives its result; that of the plain copy means nothing."""
+    n = case.elements
+    equal = [n] * ranks
+    whole = torch.empty(ranks * n, device="cuda")
+    source = torch.full((ranks * n,), 1.0, device="cuda")
+    if case.op == "gather":
+        x, on_gpu = torch.full((n,), rank + 1.0, device="cuda"), torch.tensor(equal, device="cuda")
+        out, theirs = torch.empty_like(whole), torch.empty_like(whole)
+        return {
+            OURS: lambda: sw.all_gather_v(x, sizes=equal, out=out)[0],
+            NCCL: lambda: _then(dist.all_gather_into_tensor(theirs, x), theirs),
+            MASKED: lambda: pad_gather_mask(x, 0, on_gpu)[0],
+            SHARED: _gather_by_sharing(x, whole, ranks),
+            COPY: lambda: out.copy_(source),
+        }
+    if case.op == "reduce-scatter":
+        x, out, theirs = torch.full((ranks * n,), rank + 1.0, device="cuda"), source[:n].clone(), source[:n].clone()
+        return {
+            OURS: lambda: sw.reduce_scatter_v(x, equal, out=out),
+            NCCL: lambda: _then(dist.reduce_scatter_tensor(theirs, x), theirs),
+            COPY: lambda: whole.copy_(source),
+        }
+    x, out, theirs = torch.full((n,), rank + 1.0, device="cuda"), torch.empty(n, device="cuda"), source[:n].clone()
+    if case.op == "all-reduce":
+        return {
+            OURS: lambda: sw.all_reduce(x, out=out),
+            NCCL: lambda: _then(dist.all_reduce(theirs.copy_(x)), theirs),
+            COPY: lambda: whole[: 2 * n].copy_(source[: 2 * n]),
+        }
+    cut = [n // ranks] * ranks
+    return {
+        OURS: lambda: sw.all_to_all_v(x, cut, recv_sizes=cut, out=out)[0],
+        NCCL: lambda: _then(dist.all_to_all_single(theirs, x), theirs),
+        COPY: lambda: out.copy_(source[:n]),
+    }
+
+
+def _then(_: Any, result: Any) -> Any:
+    return result
+
+
+def _gather_by_sharing(x: torch.Tensor, out: torch.Tensor, ranks: int) -> Callable[[], Any]:
+    handles: list[Any] = [None] * ranks
+    dist.all_gather_object(handles, bytes(ForkingPickler.dumps(x)))
+    peers = [x if r == dist.get_rank() else ForkingPickler.loads(handle) for r, handle in enumerate(handles)]
+    hosts = _hosts()
+
+    def gather() -> torch.Tensor:
+        torch.cuda.current_stream().synchronize()
+        dist.barrier(hosts)
+        for part, peer in zip(out.split(x.numel()), peers, strict=True):
+            part.copy_(peer)
+        torch.cuda.current_stream().synchronize()
+        dist.barrier(hosts)
+        return out
+
+    return gather
+
+
+@functools.cache
+def _hosts() -> Any:
+    return dist.new_group(backend="gloo")
+
+
+def _measure(rank: int, ranks: int, rounds: int) -> tuple[str, Samples]:
+    samples: Samples = {}
+    progress = Progress(len(CASES))
+    for case in CASES:
+        calls = _contenders(case, rank, ranks)
+        results = {name: call().clone() for name, call in calls.items() if name != COPY}
+        assert all(torch.equal(result, results[OURS]) for result in results.values()), f"{case}: the results differ"
+        del results
+        for _ in range(rounds):
+            for name, call in calls.items():
+                times = 2 if name in SLOW else 20
+                call()
+                us, host_us = _timed(call, times)
+                samples.setdefault((case, name), []).append(us)
+                if name == OURS:
+                    samples.setdefault((case, HOST), []).append(host_us)
+        if rank == 0:
+            progress.finished(f"{ranks} ranks, {case.op}, {bytes_text(case.bytes)}")
+    return torch.cuda.get_device_name(), samples
+
+
+def _timed(call: Callable[[], Any], times: int) -> tuple[float, float]:
+    torch.cuda.synchronize()
+    dist.barrier(_hosts())
+    start = time.perf_counter_ns()
+    for _ in range(times):
+        call()
+    returned = time.perf_counter_ns()
+    torch.cuda.synchronize()
+    end = time.perf_counter_ns()
+    return (end - start) / times / 1e3, (returned - start) / times / 1e3
+
+
+def _rows(ranks: int, of_ranks: list[Samples]) -> list[Row]:
+    rows = []
+    for case, name in of_ranks[0]:
+        slowest = [max(values) for values in zip(*(samples[case, name] for samples in of_ranks), strict=True)]
+        t = Timing.of(slowest)
+        shape = (case.elements,)
+        rows.append(Row(case.op, name, ranks, shape, case.bytes, round(t.us, 2), round(t.spread, 3), t.samples))
+    return rows
+
+
+def _print_tables(rows: list[Row]) -> None:
+    found = {(row.ranks, row.op, row.contender, row.bytes): row.us for row in rows}
+    for ranks in RANKS:
+        for op in OPS:
+            names = list(dict.fromkeys(row.contender for row in rows if row.op == op))
+            print(f"\n{op}, {ranks} ranks")
+            lines = [[bytes_text(b), *(us_text(found[ranks, op, name, b]) for name in names)] for b in SIZES]
+            print_table(["bytes a rank", *names], lines)
+
+
+def claims_of(rows: list[Row]) -> list[Claim]:
+    found = {(row.ranks, row.op, row.contender, row.bytes): row.us for row in rows}
+    large = [size for size in SIZES if size >= LARGE]
+
+    def most(op: str, peer: str) -> float:
+        return max(found[r, op, OURS, b] / found[r, op, peer, b] for r in RANKS for b in large)
+
+    from_large = f"from {bytes_text(LARGE)}"
+    gather, scatter = most("gather", COPY), most("reduce-scatter", COPY)
+    host = max(found[r, "gather", HOST, b] for r in RANKS for b in SIZES)
+    nccl = min(found[r, op, NCCL, b] / found[r, op, OURS, b] for r in RANKS for op in OPS for b in SIZES)
+    return [
+        Claim(f"a gather {from_large}: at most {TIMES_COPY:g} times a copy", f"{gather:.2f}", gather <= TIMES_COPY),
+        Claim(
+            f"a reduce-scatter {from_large}: at most {TIMES_SUM:g} times a copy of what it reads",
+            f"{scatter:.2f}",
+            scatter <= TIMES_SUM,
+        ),
+        Claim(f"host time of a gather: under {HOST_US:g} µs", us_text(host), host < HOST_US),
+        Claim("faster than NCCL between ranks of one GPU, everywhere", f"{nccl:.1f} times at least", nccl > 1),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
