@@ -66,6 +66,12 @@ DeviceAddress Imports::open(const AllocationName& name, const std::string& owner
   driver.check(driver.functions().cuIpcOpenMemHandle(&base, name.handle, kEnablesPeerAccess),
                "map the memory of " + owner);
   opened_.emplace(name.number, base);
+  DeviceAddress start = 0;
+  size_t bytes = 0;
+  driver.check(driver.functions().cuMemGetAddressRange(&start, &bytes, base),
+               "measure the memory of " + owner);
+  if (start + bytes - base < static_cast<uint64_t>(name.bytes))
+    throw DriverError(owner + " told a larger allocation than there is");
   return base;
 }
 

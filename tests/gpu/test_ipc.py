@@ -104,12 +104,29 @@ def by_itself(rank, size):
     assert sw.all_gather_v(x.cpu())[0].equal(gathered.cpu())
 
 
-@pytest.mark.parametrize("backend", ["gloo", "cpu:shardway,cuda:nccl"])
+@pytest.mark.parametrize("backend", ["gloo", "cpu:shardway"])
 def test_it_is_chosen_where_the_group_has_no_other_engine(run, backend):
-    if backend == "gloo":
-        run(2, by_itself, backend=backend)
-    else:
-        run(2, by_ipc(by_itself), backend=backend)
+    run(2, by_itself, backend=backend)
+
+
+def test_it_can_be_asked_for_where_the_group_has_nccl(run):
+    run(2, by_ipc(by_itself), backend="cpu:gloo,cuda:nccl")
+
+
+def prepared(rank, size):
+    x = torch.zeros(rank + 1, 3, device="cuda")
+    call = sw.prepare(sw.all_gather_v, x, sizes=tuple(range(1, size + 1)))
+    for turn in range(5):
+        x.fill_(100 * turn + rank)
+        gathered, _ = call.run()
+        want = torch.cat([torch.full((r + 1, 3), 100.0 * turn + r) for r in range(size)])
+        assert on_cpu(gathered).equal(want), f"turn {turn}"
+    call.close()
+
+
+@both_sizes
+def test_a_prepared_call_reads_what_is_there_in_each_run(run, size):
+    run(size, by_ipc(prepared), backend="gloo")
 
 
 def the_host_waits_for_no_device(rank, size):

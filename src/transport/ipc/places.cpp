@@ -10,7 +10,8 @@ namespace shardway {
 namespace {
 
 constexpr int64_t kMostDims = 64;  // that a tensor of torch has
-constexpr int64_t kMostWords = 4096;
+constexpr int64_t kMostPushes = 4096;
+constexpr int64_t kMostBytes = int64_t{1} << 48;  // so that offsets do not overflow
 
 class NoteWriter {
  public:
@@ -132,7 +133,7 @@ InputPlace read_place(std::span<const std::byte> bytes, int64_t ranks, int64_t r
   place.pushed = note.take_numbers(ranks);
   place.pulled = note.take_numbers(ranks);
   const auto pushes = note.take<int64_t>();
-  note.check(pushes >= 0 && pushes <= kMostWords);
+  note.check(pushes >= 0 && pushes <= kMostPushes);
   for (int64_t i = 0; i < pushes; ++i) {
     ToldPush push{.peer = note.take<int64_t>()};
     push.offset = note.take_numbers(kMostDims);
@@ -155,7 +156,7 @@ std::string disagreement_of(const std::vector<InputPlace>& places) {
     if (!(other.gpu == first.gpu))
       return c10::str("the ranks do not share a GPU: rank 0 has its tensor on ", cuda::text_of(first.gpu),
                       ", rank ", rank, " on ", cuda::text_of(other.gpu), "; between GPUs use NCCL");
-    if (other.dtype != first.dtype)
+    if (other.dtype != first.dtype || other.element_bytes != first.element_bytes)
       return c10::str("the ranks disagree on the dtype: rank 0 has ",
                       static_cast<c10::ScalarType>(first.dtype), ", rank ", rank, " has ",
                       static_cast<c10::ScalarType>(other.dtype));
@@ -178,6 +179,7 @@ int64_t offset_of(const Move& pull, const InputPlace& peer, int64_t rank, int64_
                      " told a tensor that does not hold what is taken from it (rank ", rank, ")");
   };
   check(pull.theirs.offset.size() == peer.shape.size());
+  check(peer.allocation.bytes <= kMostBytes && peer.offset >= 0 && peer.offset <= peer.allocation.bytes);
   const ToldPush* told = nullptr;
   for (const ToldPush& push : peer.pushes) {
     if (push.peer == rank && nth-- == 0) told = &push;
@@ -190,11 +192,11 @@ int64_t offset_of(const Move& pull, const InputPlace& peer, int64_t rank, int64_
     const int64_t begin = is_unknown ? told->offset[d] : pull.theirs.offset[d];
     const int64_t extent = pull.mine.extent[d];
     check(begin >= 0 && extent > 0 && begin <= peer.shape[d] - extent && peer.strides[d] >= 0 &&
-          peer.shape[d] - 1 <= peer.allocation.bytes / std::max<int64_t>(peer.strides[d], 1));
+          (peer.strides[d] == 0 || peer.shape[d] - 1 <= peer.allocation.bytes / peer.strides[d]));
     offset += begin * peer.strides[d];
     last += (begin + extent - 1) * peer.strides[d];
   }
-  check(peer.offset >= 0 && last <= peer.allocation.bytes);
+  check(last <= peer.allocation.bytes);
   return offset;
 }
 
