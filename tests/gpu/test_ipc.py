@@ -61,6 +61,27 @@ def test_lists_travel_and_inputs_stay(run, size, seed):
     run(size, by_ipc(collectives.lists, collectives.own_memory), seed, backend="gloo")
 
 
+def long_lists(rank, size):
+    """More tensors than fit one meeting, of several dtypes."""
+    dtypes = (torch.float32, torch.bfloat16, torch.int64)
+    rows = [[i % 5 + r for r in range(size)] for i in range(100)]
+    parts = [[torch.full((n, 3), i + r, dtype=dtypes[i % 3]) for r, n in enumerate(rows[i])] for i in range(100)]
+    xs = [part[rank].cuda() for part in parts]
+    for given in (None, rows):
+        gathered, sizes = sw.all_gather_v(xs, sizes=given)
+        assert [list(s) for s in sizes] == rows
+        assert all(on_cpu(got).equal(torch.cat(part)) for got, part in zip(gathered, parts, strict=True))
+    reduced = sw.reduce_scatter_v(
+        [torch.ones(sum(n), 3, device="cuda", dtype=x.dtype) for n, x in zip(rows, xs, strict=True)], rows
+    )
+    assert all(got.eq(size).all() and len(got) == n[rank] for got, n in zip(reduced, rows, strict=True))
+
+
+@both_sizes
+def test_long_lists_travel_in_few_meetings(run, size):
+    run(size, by_ipc(long_lists), backend="gloo")
+
+
 @both_sizes
 def test_redistribute_gives_what_one_process_computes(run, size, seed):
     run(size, by_ipc(random_pairs), seed, backend="gloo")

@@ -19,11 +19,11 @@ InputPlace told_place() {
 }
 
 // As ranks that agree tell it: each sends and takes two elements of every rank.
-std::vector<InputPlace> agreeing(int64_t ranks) {
+std::vector<InputPlaces> agreeing(int64_t ranks) {
   InputPlace place;
   place.pushed.assign(static_cast<size_t>(ranks), 2);
   place.pulled = place.pushed;
-  return std::vector<InputPlace>(static_cast<size_t>(ranks), place);
+  return std::vector<InputPlaces>(static_cast<size_t>(ranks), {place, place});
 }
 
 TEST(InputPlaces, ArriveAsTheyWereTold) {
@@ -31,7 +31,9 @@ TEST(InputPlaces, ArriveAsTheyWereTold) {
   EXPECT_EQ(told.strides, (std::vector<int64_t>{4, 16}));  // in bytes
   EXPECT_EQ(told.pushed, (std::vector<int64_t>{3, 9}));
   EXPECT_EQ(told.pulled, (std::vector<int64_t>{6, 9}));
-  const InputPlace heard = read_place(written(told), 2, 1);
+  const InputPlaces all = read_places(written({InputPlace(agreeing(2)[0][0]), told}), 2, 1);
+  ASSERT_EQ(all.size(), 2);
+  const InputPlace& heard = all[1];
   EXPECT_EQ(heard.freed, 7);
   EXPECT_EQ(heard.allocation.number, 9);
   EXPECT_EQ(heard.allocation.bytes, 1000);
@@ -47,27 +49,30 @@ TEST(InputPlaces, ArriveAsTheyWereTold) {
 }
 
 TEST(InputPlaces, ANoteThatIsCutAnywhereIsRefused) {
-  const std::vector<std::byte> note = written(told_place());
+  const std::vector<std::byte> note = written({told_place(), told_place()});
   for (size_t bytes = 0; bytes < note.size(); ++bytes)
-    EXPECT_THROW(read_place(std::span(note).first(bytes), 2, 1), c10::DistBackendError) << bytes;
-  EXPECT_THROW(read_place(note, 3, 1), c10::DistBackendError) << "of a group of another size";
+    EXPECT_THROW(read_places(std::span(note).first(bytes), 2, 1), c10::DistBackendError) << bytes;
+  EXPECT_THROW(read_places(note, 3, 1), c10::DistBackendError) << "of a group of another size";
 }
 
 TEST(InputPlaces, DisagreementsNameTheRanks) {
   EXPECT_EQ(disagreement_of(agreeing(3)), "");
   auto places = agreeing(3);
-  places[2].problem = "the tensor's memory cannot be shared";
+  places[2][1].problem = "the tensor's memory cannot be shared";
   EXPECT_EQ(disagreement_of(places), "the tensor's memory cannot be shared (rank 2)");
   places = agreeing(3);
-  places[1].gpu.bytes[0] = 1;
+  places[1][1].gpu.bytes[0] = 1;
   EXPECT_NE(disagreement_of(places).find("the ranks do not share a GPU: rank 0"), std::string::npos);
   places = agreeing(3);
-  places[1].dtype = 6;
+  places[1][1].dtype = 6;
   EXPECT_NE(disagreement_of(places).find("the ranks disagree on the dtype"), std::string::npos);
   places = agreeing(3);
-  places[0].pulled[2] = 5;
+  places[0][1].pulled[2] = 5;
   EXPECT_EQ(disagreement_of(places),
             "the ranks disagree on the sizes: rank 2 sends 2 elements to rank 0, which expects 5");
+  places = agreeing(3);
+  places[2].pop_back();
+  EXPECT_EQ(disagreement_of(places), "the ranks disagree on the tensors: rank 0 moves 2, rank 2 moves 1");
 }
 
 TEST(InputPlaces, ABoxIsFoundInThePeersAllocation) {

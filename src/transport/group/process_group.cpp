@@ -228,6 +228,7 @@ class ProcessGroupTransport : public Transport,
 
   std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
     if (are_on_cpu(calls) && better() != nullptr) return better()->start_all(calls, subject);
+    if (!calls.empty() && moves_by_ipc(calls[0].x.device())) return known_->ipc->start_all(calls, subject);
     return start_each(std::make_unique<ListCall>(calls, *this), *this, subject);
   }
 

@@ -12,19 +12,20 @@ namespace {
 // Everything is queued already.
 class QueuedTransfer : public Transfer {
  public:
-  QueuedTransfer(std::shared_ptr<IpcEngine> engine, const at::Tensor& x, const at::Tensor& out)
-      : engine_(std::move(engine)), x_(x), out_(out), started_(x) {}
+  QueuedTransfer(std::shared_ptr<IpcEngine> engine, std::span<const RouteCall> calls)
+      : engine_(std::move(engine)), started_(calls[0].x) {
+    for (const RouteCall& call : calls) tensors_.insert(tensors_.end(), {call.x, call.out});
+  }
 
   void finish() override {
     started_.follow();
-    started_.lend({x_, out_});
+    for (const at::Tensor& t : tensors_) started_.lend({t});
     engine_->check();
   }
 
  private:
   std::shared_ptr<IpcEngine> engine_;
-  at::Tensor x_;
-  at::Tensor out_;
+  std::vector<at::Tensor> tensors_;
   StartingStream started_;
 };
 
@@ -51,12 +52,23 @@ class IpcTransport : public Transport {
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& /*known*/, const Subject& subject) override {
-    auto transfer = std::make_unique<QueuedTransfer>(engine_, x, out);
-    engine_->run(route, x, out, subject);
-    return transfer;
+    const RouteCall call{.route = &route, .x = x, .out = out};
+    return started({&call, 1}, subject);
+  }
+
+  // A kernel takes parts from where they lie, so nothing has to be packed.
+  std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
+    if (calls.empty()) return std::make_unique<FinishedTransfer>();
+    return started(calls, subject);
   }
 
  private:
+  std::unique_ptr<Transfer> started(std::span<const RouteCall> calls, const Subject& subject) {
+    auto transfer = std::make_unique<QueuedTransfer>(engine_, calls);
+    engine_->run(calls, subject);
+    return transfer;
+  }
+
   std::shared_ptr<ShmEngine> memory_;
   std::shared_ptr<IpcEngine> engine_;
 };

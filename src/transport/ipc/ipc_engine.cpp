@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "shm/board/thresholds.h"
 #include "transport/ipc/native_stream.h"
@@ -11,6 +12,9 @@ namespace shardway {
 namespace {
 
 constexpr unsigned kNoTiming = 2;  // CU_EVENT_DISABLE_TIMING
+
+// Of one meeting, whose notes are bounded.
+int64_t most_routes(int64_t ranks) { return std::max<int64_t>(1, shm::kNoteBytes / (512 + 96 * ranks)); }
 
 // The values of flags, and where peers' inputs lie, would be those of the capture in every replay.
 void refuse_capture(cuda::Stream stream) {
@@ -75,14 +79,8 @@ void IpcEngine::open_flags() {
   watchdog_ = std::make_unique<Watchdog>(memory_->group(), *flags_);
 }
 
-// Adds what the GPU says; throws DriverError if it cannot be used.
-void IpcEngine::fill(InputPlace& place, const at::Tensor& x, cuda::Stream stream) {
-  OnDevice& here = on(x.device());
-  const cuda::CurrentDevice current(here.device);
-  refuse_capture(stream);
-  place.gpu = here.device.uuid();
-  open_flags();
-  place.freed = exports_.next_freed();
+// Adds where the input lies. Throws DriverError if it cannot be shared.
+void IpcEngine::show(InputPlace& place, const at::Tensor& x) {
   if (x.numel() == 0) return;
   const cuda::Exports::Shown at =
       exports_.place_of(reinterpret_cast<cuda::DeviceAddress>(x.const_data_ptr()));
@@ -90,54 +88,101 @@ void IpcEngine::fill(InputPlace& place, const at::Tensor& x, cuda::Stream stream
   place.offset = at.offset;
 }
 
-std::vector<InputPlace> IpcEngine::exchanged(const InputPlace& mine, const Subject& subject,
-                                             shm::SharedGroup& group) {
-  const std::vector<std::byte> note = written(mine);
+// What this rank tells the others; if it cannot take part, why.
+InputPlaces IpcEngine::places_of(std::span<const RouteCall> calls, cuda::Stream stream) {
+  InputPlaces places;
+  for (const RouteCall& call : calls) places.push_back(place_of(*call.route, call.x));
+  try {
+    OnDevice& here = on(calls[0].x.device());
+    const cuda::CurrentDevice current(here.device);
+    refuse_capture(stream);
+    open_flags();
+    places[0].freed = exports_.next_freed();
+    for (size_t i = 0; i < calls.size(); ++i) {
+      places[i].gpu = here.device.uuid();
+      if (calls[i].x.device() != calls[0].x.device())
+        throw cuda::DriverError("the tensors of one call are on several GPUs");
+      show(places[i], calls[i].x);
+    }
+  } catch (const cuda::DriverError& error) {
+    places[0].problem = error.what();
+  }
+  return places;
+}
+
+std::vector<InputPlaces> IpcEngine::exchanged(const InputPlaces& mine, const Subject& subject,
+                                              shm::SharedGroup& group) {
+  std::vector<std::byte> note = written(mine);
+  if (static_cast<int64_t>(note.size()) > shm::kNoteBytes) {
+    InputPlace problem;
+    problem.problem = "a tensor of too many dims, or too many moves, to be told to the other ranks";
+    note = written({problem});
+  }
   const auto row_bytes = static_cast<size_t>(shm::kNoteBytes);
   rows_.resize(row_bytes * static_cast<size_t>(size_));
   std::vector<int64_t> lengths(static_cast<size_t>(size_));
   group.gather_notes(
       {.note = note, .rows = rows_.data(), .row_bytes = shm::kNoteBytes, .lengths = lengths.data()}, subject);
-  std::vector<InputPlace> places;
+  std::vector<InputPlaces> of_ranks;
   for (size_t rank = 0; rank < lengths.size(); ++rank) {
     const std::span row(rows_.data() + rank * row_bytes, static_cast<size_t>(lengths[rank]));
-    places.push_back(read_place(row, size_, static_cast<int64_t>(rank)));
+    of_ranks.push_back(read_places(row, size_, static_cast<int64_t>(rank)));
   }
-  return places;
+  return of_ranks;
 }
 
-void IpcEngine::forget_freed(const std::vector<InputPlace>& places) {
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    if (places[rank].freed != 0) imports_[rank].close(places[rank].freed);
+void IpcEngine::forget_freed(const std::vector<InputPlaces>& of_ranks) {
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    if (of_ranks[rank][0].freed != 0) imports_[rank].close(of_ranks[rank][0].freed);
   }
 }
 
-Taking::Sources IpcEngine::sources_of(const Route& route, const at::Tensor& x,
-                                      const std::vector<InputPlace>& places) {
+Taking::Sources IpcEngine::sources_of(const RouteCall& call, const std::vector<InputPlaces>& of_ranks,
+                                      size_t number) {
+  const Moves& pulls = call.route->pulls;
   Taking::Sources sources;
   int64_t nth = 0;  // of the pulls from one peer
-  for (size_t i = 0; i < route.pulls.size(); ++i) {
-    const Move& pull = route.pulls[i];
-    const InputPlace& place = places[static_cast<size_t>(pull.peer)];
-    nth = i > 0 && route.pulls[i - 1].peer == pull.peer ? nth + 1 : 0;
+  for (size_t i = 0; i < pulls.size(); ++i) {
+    const Move& pull = pulls[i];
+    const auto peer = static_cast<size_t>(pull.peer);
+    const InputPlace& place = of_ranks[peer][number];
+    nth = i > 0 && pulls[i - 1].peer == pull.peer ? nth + 1 : 0;
     cuda::StridedBox& source = sources.emplace_back(cuda::StridedBox{.strides = place.strides});
     if (pull.mine.volume() == 0) continue;
     const int64_t offset = offset_of(pull, place, rank_, nth);
-    source.address = pull.peer == rank_ ? reinterpret_cast<cuda::DeviceAddress>(x.const_data_ptr()) -
-                                              static_cast<cuda::DeviceAddress>(place.offset)
-                                        : imports_[static_cast<size_t>(pull.peer)].open(
-                                              place.allocation, c10::str("rank ", pull.peer));
-    source.address += static_cast<cuda::DeviceAddress>(offset);
+    const cuda::DeviceAddress base =
+        pull.peer == rank_ ? reinterpret_cast<cuda::DeviceAddress>(call.x.const_data_ptr()) -
+                                 static_cast<cuda::DeviceAddress>(place.offset)
+                           : imports_[peer].open(place.allocation, c10::str("rank ", pull.peer));
+    source.address = base + static_cast<cuda::DeviceAddress>(offset);
   }
   return sources;
 }
 
-void IpcEngine::queue(const std::vector<cuda::MoveTable>& tables, const std::optional<shm::Combine>& how,
-                      const InputPlace& mine, OnDevice& here, cuda::Stream stream) {
+// Routes that combine alike are one kernel's work.
+void IpcEngine::add(std::vector<Batch>& batches, const std::optional<shm::Combine>& how,
+                    std::vector<cuda::BoxMove> moves) {
+  const auto is_alike = [&](const Batch& batch) {
+    if (!how || !batch.how) return how.has_value() == batch.how.has_value();
+    return batch.how->element == how->element && batch.how->op == how->op &&
+           batch.how->divisor == how->divisor;
+  };
+  auto batch = std::find_if(batches.begin(), batches.end(), is_alike);
+  if (batch == batches.end()) batch = batches.insert(batch, Batch{.how = how});
+  std::move(moves.begin(), moves.end(), std::back_inserter(batch->moves));
+}
+
+void IpcEngine::queue(const std::vector<Batch>& batches, const InputPlaces& mine, OnDevice& here,
+                      cuda::Stream stream) {
   const cuda::Driver& driver = cuda::Driver::instance();
   if (calls_ > 0 && stream != last_stream_)  // flags are written in the order of the calls
     driver.check(driver.functions().cuStreamWaitEvent(stream, last_, 0), "order two streams");
   watchdog_->expect(++calls_);
+  const auto moves_any = [&](std::vector<int64_t> InputPlace::*counts, int64_t peer) {
+    return std::any_of(mine.begin(), mine.end(), [&](const InputPlace& place) {
+      return (place.*counts)[static_cast<size_t>(peer)] > 0;
+    });
+  };
   std::vector<cuda::MemoryOp> before;
   std::vector<cuda::MemoryOp> after;
   const auto for_peers = [&](const auto& body) {
@@ -150,41 +195,51 @@ void IpcEngine::queue(const std::vector<cuda::MoveTable>& tables, const std::opt
     after.push_back(flags_->write_done(peer, rank_, calls_));
   });
   for_peers([&](int64_t peer) {
-    const auto p = static_cast<size_t>(peer);
-    if (mine.pulled[p] > 0) before.push_back(flags_->wait_ready(rank_, peer, calls_));
-    if (mine.pushed[p] > 0) after.push_back(flags_->wait_done(rank_, peer, calls_));
+    if (moves_any(&InputPlace::pulled, peer)) before.push_back(flags_->wait_ready(rank_, peer, calls_));
+    if (moves_any(&InputPlace::pushed, peer)) after.push_back(flags_->wait_done(rank_, peer, calls_));
   });
   cuda::queue(before, stream);
-  here.kernels.launch(tables, how, stream);
+  for (const Batch& batch : batches) here.kernels.launch(batch.tables, batch.how, stream);
   cuda::queue(after, stream);
   driver.check(driver.functions().cuEventRecord(last_, stream), "record an event");
   last_stream_ = stream;
   last_device_ = &here;
 }
 
-void IpcEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& out, const Subject& subject) {
-  const cuda::Stream stream = native_stream(x.device());
-  const Taking taking(route, out);
-  memory_->in_turn([&](shm::SharedGroup& group) {
-    InputPlace mine = place_of(route, x);
-    try {
-      fill(mine, x, stream);
-    } catch (const cuda::DriverError& error) {
-      mine.problem = error.what();
+void IpcEngine::run_some(std::span<const RouteCall> calls, const Taking* takings, const Subject& subject,
+                         shm::SharedGroup& group, cuda::Stream stream) {
+  const InputPlaces mine = places_of(calls, stream);
+  const std::vector<InputPlaces> of_ranks = exchanged(mine, subject, group);
+  const std::string disagreement = disagreement_of(of_ranks);
+  TORCH_CHECK_VALUE(disagreement.empty(), disagreement);
+  or_end(group, [&] {
+    OnDevice& here = on(calls[0].x.device());
+    const cuda::CurrentDevice current(here.device);
+    forget_freed(of_ranks);
+    std::vector<Batch> batches;
+    for (size_t i = 0; i < calls.size(); ++i)
+      add(batches, takings[i].how(), takings[i].moves(sources_of(calls[i], of_ranks, i)));
+    for (Batch& batch : batches) {  // before anything waits: to load a kernel may wait for the device
+      batch.tables = cuda::tables_of(batch.moves, batch.how);
+      here.kernels.load(batch.tables, batch.how);
     }
-    const std::vector<InputPlace> places = exchanged(mine, subject, group);
-    const std::string disagreement = disagreement_of(places);
-    TORCH_CHECK_VALUE(disagreement.empty(), disagreement);
-    or_end(group, [&] {
-      OnDevice& here = on(x.device());
-      const cuda::CurrentDevice current(here.device);
-      forget_freed(places);
-      const std::vector<cuda::MoveTable> tables = taking.tables(sources_of(route, x, places));
-      here.kernels.load(tables, taking.how());
-      queue(tables, taking.how(), mine, here, stream);
-    });
+    queue(batches, mine, here, stream);
   });
-  taking.land();
+}
+
+void IpcEngine::run(std::span<const RouteCall> calls, const Subject& subject) {
+  if (calls.empty()) return;
+  const cuda::Stream stream = native_stream(calls[0].x.device());
+  std::vector<Taking> takings;
+  takings.reserve(calls.size());
+  for (const RouteCall& call : calls) takings.emplace_back(*call.route, call.out);
+  const auto most = static_cast<size_t>(most_routes(size_));
+  memory_->in_turn([&](shm::SharedGroup& group) {
+    for (size_t first = 0; first < calls.size(); first += most)
+      run_some(calls.subspan(first, std::min(most, calls.size() - first)), &takings[first], subject, group,
+               stream);
+  });
+  for (const Taking& taking : takings) taking.land();
 }
 
 void IpcEngine::check() const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cuda/flags.h"
@@ -31,8 +32,9 @@ class IpcEngine {
   IpcEngine(const IpcEngine&) = delete;
   IpcEngine& operator=(const IpcEngine&) = delete;
 
-  // Collective. Queues the moves on the current stream of the tensors' device.
-  void run(const Route& route, const at::Tensor& x, const at::Tensor& out, const Subject& subject);
+  // Collective. Queues the moves of these routes on the current stream of their tensors' device. Every rank
+  // passes the routes in the same order.
+  void run(std::span<const RouteCall> calls, const Subject& subject);
 
   // Throws c10::DistBackendError if a peer is gone, so that what was received may be anything.
   void check() const;
@@ -48,13 +50,24 @@ class IpcEngine {
 
   OnDevice& on(c10::Device device);
   void open_flags();
-  void fill(InputPlace& place, const at::Tensor& x, cuda::Stream stream);
-  std::vector<InputPlace> exchanged(const InputPlace& mine, const Subject& subject, shm::SharedGroup& group);
-  void forget_freed(const std::vector<InputPlace>& places);
+  InputPlaces places_of(std::span<const RouteCall> calls, cuda::Stream stream);
+  void show(InputPlace& place, const at::Tensor& x);
+  std::vector<InputPlaces> exchanged(const InputPlaces& mine, const Subject& subject,
+                                     shm::SharedGroup& group);
+  void forget_freed(const std::vector<InputPlaces>& of_ranks);
+  Taking::Sources sources_of(const RouteCall& call, const std::vector<InputPlaces>& of_ranks, size_t number);
 
-  Taking::Sources sources_of(const Route& route, const at::Tensor& x, const std::vector<InputPlace>& places);
-  void queue(const std::vector<cuda::MoveTable>& tables, const std::optional<shm::Combine>& how,
-             const InputPlace& mine, OnDevice& here, cuda::Stream stream);
+  // A kernel's work in a call.
+  struct Batch {
+    std::optional<shm::Combine> how = std::nullopt;
+    std::vector<cuda::BoxMove> moves = {};
+    std::vector<cuda::MoveTable> tables = {};
+  };
+  static void add(std::vector<Batch>& batches, const std::optional<shm::Combine>& how,
+                  std::vector<cuda::BoxMove> moves);
+  void queue(const std::vector<Batch>& batches, const InputPlaces& mine, OnDevice& here, cuda::Stream stream);
+  void run_some(std::span<const RouteCall> calls, const Taking* takings, const Subject& subject,
+                shm::SharedGroup& group, cuda::Stream stream);
 
   HomeProcess home_;
   std::shared_ptr<ShmEngine> memory_;

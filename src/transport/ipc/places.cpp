@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kMostDims = 64;  // that a tensor of torch has
 constexpr int64_t kMostPushes = 4096;
+constexpr int64_t kMostPlaces = 1024;
 constexpr int64_t kMostBytes = int64_t{1} << 48;  // so that offsets do not overflow
 
 class NoteWriter {
@@ -93,8 +94,9 @@ InputPlace place_of(const Route& route, const at::Tensor& x) {
   return place;
 }
 
-std::vector<std::byte> written(const InputPlace& place) {
-  NoteWriter note;
+namespace {
+
+void write(NoteWriter& note, const InputPlace& place) {
   note.put(static_cast<int64_t>(place.problem.size()));
   for (const char c : place.problem) note.put(c);
   note.put(place.gpu);
@@ -114,11 +116,9 @@ std::vector<std::byte> written(const InputPlace& place) {
     note.put(push.peer);
     note.put(push.offset);
   }
-  return note.take();
 }
 
-InputPlace read_place(std::span<const std::byte> bytes, int64_t ranks, int64_t rank) {
-  NoteReader note(bytes, rank);
+InputPlace read(NoteReader& note, int64_t ranks) {
   InputPlace place{.problem = note.take_text()};
   place.gpu = note.take<cuda::Uuid>();
   place.freed = note.take<uint64_t>();
@@ -146,10 +146,8 @@ InputPlace read_place(std::span<const std::byte> bytes, int64_t ranks, int64_t r
   return place;
 }
 
-std::string disagreement_of(const std::vector<InputPlace>& places) {
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    if (!places[rank].problem.empty()) return c10::str(places[rank].problem, " (rank ", rank, ")");
-  }
+// Of one route: `places` has one of each rank.
+std::string disagreement_on(const InputPlaces& places) {
   const InputPlace& first = places[0];
   for (size_t rank = 1; rank < places.size(); ++rank) {
     const InputPlace& other = places[rank];
@@ -169,6 +167,43 @@ std::string disagreement_of(const std::vector<InputPlace>& places) {
         return c10::str("the ranks disagree on the sizes: rank ", from, " sends ", sent, " elements to rank ",
                         to, ", which expects ", taken);
     }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::byte> written(const InputPlaces& places) {
+  NoteWriter note;
+  note.put(static_cast<int64_t>(places.size()));
+  for (const InputPlace& place : places) write(note, place);
+  return note.take();
+}
+
+InputPlaces read_places(std::span<const std::byte> bytes, int64_t ranks, int64_t rank) {
+  NoteReader note(bytes, rank);
+  const auto count = note.take<int64_t>();
+  note.check(count > 0 && count <= kMostPlaces);
+  InputPlaces places;
+  for (int64_t i = 0; i < count; ++i) places.push_back(read(note, ranks));
+  return places;
+}
+
+std::string disagreement_of(const std::vector<InputPlaces>& of_ranks) {
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    for (const InputPlace& place : of_ranks[rank]) {
+      if (!place.problem.empty()) return c10::str(place.problem, " (rank ", rank, ")");
+    }
+  }
+  for (size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    if (of_ranks[rank].size() != of_ranks[0].size())
+      return c10::str("the ranks disagree on the tensors: rank 0 moves ", of_ranks[0].size(), ", rank ", rank,
+                      " moves ", of_ranks[rank].size());
+  }
+  for (size_t route = 0; route < of_ranks[0].size(); ++route) {
+    InputPlaces places;
+    for (const InputPlaces& told : of_ranks) places.push_back(told[route]);
+    if (std::string why = disagreement_on(places); !why.empty()) return why;
   }
   return {};
 }

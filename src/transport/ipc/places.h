@@ -38,13 +38,17 @@ struct InputPlace {
 // Fills in all but the problem, the GPU and the memory.
 InputPlace place_of(const Route& route, const at::Tensor& x);
 
-std::vector<std::byte> written(const InputPlace& place);
+// The places of one rank in the routes of a call.
+using InputPlaces = std::vector<InputPlace>;
 
-// Throws c10::DistBackendError if the bytes are not those of a place among so many ranks.
-InputPlace read_place(std::span<const std::byte> bytes, int64_t ranks, int64_t rank);
+std::vector<std::byte> written(const InputPlaces& places);
 
-// Why the ranks cannot move what they told; empty if they can. The same on every rank.
-std::string disagreement_of(const std::vector<InputPlace>& places);
+// Throws c10::DistBackendError if the bytes are not those of places among so many ranks.
+InputPlaces read_places(std::span<const std::byte> bytes, int64_t ranks, int64_t rank);
+
+// Why the ranks cannot move what they told; empty if they can. `of_ranks` has the places of each rank. The
+// same on every rank.
+std::string disagreement_of(const std::vector<InputPlaces>& of_ranks);
 
 // Where the box of a pull lies in the peer's allocation, in bytes. `nth` is the number of the pull among
 // those from this peer. Throws c10::DistBackendError if it is not inside the peer's tensor and allocation.

@@ -39,10 +39,6 @@ Taking::Taking(const Route& route, const at::Tensor& out) : route_(route), out_(
         at::empty(at::IntArrayRef(pull.mine.extent.data(), pull.mine.extent.size()), out.options()));
 }
 
-std::vector<cuda::MoveTable> Taking::tables(const Sources& sources) const {
-  return cuda::tables_of(how_ ? sums(sources) : copies(sources), how_);
-}
-
 std::vector<cuda::BoxMove> Taking::copies(const Sources& sources) const {
   std::vector<cuda::BoxMove> moves;
   for (size_t i = 0; i < sources.size(); ++i) {

@@ -21,8 +21,10 @@ class Taking {
   // Where the box of each pull lies, in this process's addresses; empty boxes are not read.
   using Sources = std::vector<cuda::StridedBox>;
 
-  // The tables for the kernels, and how they combine.
-  std::vector<cuda::MoveTable> tables(const Sources& sources) const;
+  // What kernels have to move, and how they combine it.
+  std::vector<cuda::BoxMove> moves(const Sources& sources) const {
+    return how_ ? sums(sources) : copies(sources);
+  }
   const std::optional<shm::Combine>& how() const { return how_; }
 
   // Queues what remains when all has been taken.
