@@ -10,20 +10,16 @@
 
 namespace shardway::cuda {
 
-// Two counters from a writer to a waiter: how many calls' inputs the writer has ready, and in how many calls
-// it has finished reading the waiter's input. The writer's streams write them, the waiter's streams wait for
-// them; if the writer dies, the waiter's host writes them too.
-struct FlagLine {
+// What a rank tells the streams of all others: in how many calls its input was ready, and in how many it has
+// finished reading the others' inputs. Its own streams write them; if it dies, the others' hosts write them
+// too.
+struct alignas(64) FlagLine {
   std::atomic<uint32_t> ready;
   std::atomic<uint32_t> done;
-  uint32_t unused[2];
 };
-static_assert(sizeof(FlagLine) == 16);
 
-inline int64_t flag_bytes(int64_t ranks) { return ranks * ranks * int64_t{sizeof(FlagLine)}; }
-
-// The lines of a group. The memory, of flag_bytes, is the same on every rank, and zero when the group is
-// made.
+// The lines of a group, one for each rank. The memory is the same on every rank, and zero when the group is
+// made. Counters wrap; half of all values lie ahead of a value.
 class Flags {
  public:
   // Registers the memory with the driver, for every device. Throws DriverError.
@@ -32,20 +28,23 @@ class Flags {
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;
 
-  MemoryOp write_ready(int64_t waiter, int64_t writer, uint32_t value) const;
-  MemoryOp wait_ready(int64_t waiter, int64_t writer, uint32_t value) const;
-  MemoryOp write_done(int64_t waiter, int64_t writer, uint32_t value) const;
-  MemoryOp wait_done(int64_t waiter, int64_t writer, uint32_t value) const;
+  MemoryOp write_ready(int64_t rank, uint32_t value) const;
+  MemoryOp wait_ready(int64_t rank, uint32_t value) const;
+  MemoryOp write_done(int64_t rank, uint32_t value) const;
+  MemoryOp wait_done(int64_t rank, uint32_t value) const;
 
-  // Local, on any thread: lets every wait for this writer, up to this value, pass.
-  void release(int64_t waiter, int64_t writer, uint32_t value) const;
+  // Local, on any thread: lets every wait for this rank pass, up to this value and far beyond.
+  void release(int64_t rank, uint32_t value) const;
+
+  // Whether any rank has released the waits for this one, which has not come to much more than this value
+  // itself.
+  bool is_released(int64_t rank, uint32_t value) const;
 
  private:
-  FlagLine& line(int64_t waiter, int64_t writer) const;
-  DeviceAddress address(int64_t waiter, int64_t writer) const;
+  FlagLine& line(int64_t rank) const;
+  DeviceAddress address(int64_t rank) const;
 
   std::span<std::byte> memory_;
-  int64_t ranks_;
   DeviceAddress base_ = 0;
 };
 

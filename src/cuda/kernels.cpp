@@ -14,8 +14,10 @@ constexpr int kBlocksPerProcessor = 16;
 }  // namespace
 
 DeviceKernels::Key DeviceKernels::key_of(const MoveTable& table, const std::optional<shm::Combine>& how) {
-  if (!how) return {.unit_bytes = table.unit_bytes};
-  return {.unit_bytes = table.unit_bytes,
+  const int table_bytes = table.used_bytes <= kSmallTableBytes ? kSmallTableBytes : kTableBytes;
+  if (!how) return {.table_bytes = table_bytes, .unit_bytes = table.unit_bytes};
+  return {.table_bytes = table_bytes,
+          .unit_bytes = table.unit_bytes,
           .element = static_cast<int>(how->element),
           .op = static_cast<int>(how->op),
           .divides = how->divisor != 1};
@@ -24,9 +26,11 @@ DeviceKernels::Key DeviceKernels::key_of(const MoveTable& table, const std::opti
 void DeviceKernels::load(std::span<const MoveTable> tables, const std::optional<shm::Combine>& how) {
   const Driver& driver = Driver::instance();
   for (const MoveTable& table : tables) {
-    Function& function = functions_[key_of(table, how)];
+    const Key key = key_of(table, how);
+    Function& function = functions_[key];
     if (function != nullptr) continue;
-    const std::string text = how ? combine_text(*how, table.unit_bytes) : copy_text(table.unit_bytes);
+    const std::string text = how ? combine_text(*how, key.unit_bytes, key.table_bytes)
+                                 : copy_text(key.unit_bytes, key.table_bytes);
     Module module = nullptr;
     driver.check(driver.functions().cuModuleLoadData(&module, text.c_str()), "load a kernel");
     driver.check(driver.functions().cuModuleGetFunction(&function, module, kEntry), "find a kernel");

@@ -25,6 +25,7 @@ class DeviceKernels {
  private:
   // What distinguishes kernels: copies have no element.
   struct Key {
+    int table_bytes = 0;
     int unit_bytes = 0;
     int element = -1;
     int op = -1;

@@ -176,7 +176,9 @@ class Writer {
   }
 
   void finish() {
-    if (!tables_.empty()) std::memcpy(tables_.back().bytes.data(), &head_, sizeof(head_));
+    if (tables_.empty()) return;
+    std::memcpy(tables_.back().bytes.data(), &head_, sizeof(head_));
+    tables_.back().used_bytes = static_cast<int>(used_);
   }
 
   void append(MoveTable& table, const void* data, size_t bytes) {

@@ -28,8 +28,9 @@ struct BoxMove {
 };
 
 inline constexpr int kJobDims = 4;
-inline constexpr int kMostJobs = 32;  // of one table
-inline constexpr int kTableBytes = 4080;
+inline constexpr int kMostJobs = 32;           // of one table
+inline constexpr int kTableBytes = 4080;       // the most that a kernel takes is 4096
+inline constexpr int kSmallTableBytes = 1024;  // of a table of few jobs, which takes less time to pass
 
 // A job is a part of a box whose elements are counted in units: runs of bytes that one thread moves at once.
 // Its dims are numbered from the innermost. In memory, `sources` JobSources follow.
@@ -63,6 +64,7 @@ inline constexpr int kMostSources =
 
 struct MoveTable {
   alignas(16) std::array<std::byte, kTableBytes> bytes = {};
+  int used_bytes = 0;
   int jobs = 0;
   uint32_t most_units = 0;  // of a job
   int unit_bytes = 0;       // of every job

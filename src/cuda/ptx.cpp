@@ -16,11 +16,11 @@ using shm::Reduction;
 // What the kernels have in common: which units a thread moves, and where they lie.
 class Kernel {
  public:
-  explicit Kernel(int units_at_once) : units_(units_at_once) {
+  Kernel(int units_at_once, int table_bytes) : units_(units_at_once) {
     line(".version 7.0");
     line(".target sm_70");
     line(".address_size 64");
-    text_ << ".visible .entry " << kEntry << "(.param .align 16 .b8 table[" << kTableBytes << "])\n{\n";
+    text_ << ".visible .entry " << kEntry << "(.param .align 16 .b8 table[" << table_bytes << "])\n{\n";
     line(".reg .pred done, more, one, nan, bigger;");
     line(".reg .b32 number, blocks, threads, thread, unit, step, units, dims, sources;");
     line(".reg .b64 base, job, source, wide;");
@@ -340,8 +340,8 @@ class UnitNumbers {
 
 }  // namespace
 
-std::string copy_text(int unit_bytes) {
-  Kernel kernel(kUnitsAtOnce);
+std::string copy_text(int unit_bytes, int table_bytes) {
+  Kernel kernel(kUnitsAtOnce, table_bytes);
   const Words words = Words::of(unit_bytes, unit_bytes == 8 ? 8 : 4);
   words.declare(kernel);
   kernel.read_job();
@@ -361,9 +361,9 @@ bool has_combine_text(const Combine& how) {
   return is_known_op && !is_complex && how.factor == 1;
 }
 
-std::string combine_text(const Combine& how, int unit_bytes) {
+std::string combine_text(const Combine& how, int unit_bytes, int table_bytes) {
   if (!has_combine_text(how)) throw std::invalid_argument("no kernel combines such numbers");
-  Kernel kernel(unit_bytes == 16 ? 2 : kUnitsAtOnce);
+  Kernel kernel(unit_bytes == 16 ? 2 : kUnitsAtOnce, table_bytes);
   UnitNumbers numbers(kernel, how, unit_bytes);
   kernel.read_job();
   kernel.for_units([&] {

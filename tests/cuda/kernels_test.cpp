@@ -75,8 +75,11 @@ std::byte* element(TestBox& box, const std::vector<int64_t>& at) {
 
 void run(const std::vector<MoveTable>& tables, const std::optional<Combine>& how) {
   for (const MoveTable& table : tables) {
-    PtxMachine machine(how ? cuda::combine_text(*how, table.unit_bytes) : cuda::copy_text(table.unit_bytes));
-    machine.run({.blocks = 2, .rows = static_cast<uint32_t>(table.jobs), .threads = 3}, table.bytes);
+    const int bytes = table.used_bytes <= cuda::kSmallTableBytes ? cuda::kSmallTableBytes : cuda::kTableBytes;
+    PtxMachine machine(how ? cuda::combine_text(*how, table.unit_bytes, bytes)
+                           : cuda::copy_text(table.unit_bytes, bytes));
+    machine.run({.blocks = 2, .rows = static_cast<uint32_t>(table.jobs), .threads = 3},
+                std::span(table.bytes).first(static_cast<size_t>(bytes)));
   }
 }
 
@@ -178,7 +181,8 @@ TEST(CudaKernels, CombineAddendsWithTheBitsOfSharedMemory) {
 TEST(CudaKernels, KnowNoComplexNumbersAndNoBits) {
   EXPECT_FALSE(cuda::has_combine_text({.element = Element::complex64}));
   EXPECT_FALSE(cuda::has_combine_text({.element = Element::i32, .op = Reduction::bxor}));
-  EXPECT_THROW(cuda::combine_text({.element = Element::complex128}, 16), std::invalid_argument);
+  EXPECT_THROW(cuda::combine_text({.element = Element::complex128}, 16, cuda::kTableBytes),
+               std::invalid_argument);
 }
 
 TEST(CudaTables, RunsOfMemoryAreMovedInTheWidestUnitsThatFit) {

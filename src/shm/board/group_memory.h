@@ -38,8 +38,8 @@ class GroupMemory {
   std::byte* section(const BoardPlan& plan, int64_t rank) const;
   Roll roll(const BoardPlan& plan) const;
 
-  // Whole pages for words by which work on a device waits for that of other ranks: 16 bytes for each rank and
-  // peer. Nothing here reads or writes them.
+  // Whole pages for words by which work on a device waits for that of other ranks: 64 bytes for each rank.
+  // Nothing here reads or writes them.
   std::span<std::byte> stream_words(const BoardPlan& plan) const;
 
   // A rank that is gone does not look at peers' boards any more. A board may be freed when all ranks are

@@ -183,21 +183,13 @@ void IpcEngine::queue(const std::vector<Batch>& batches, const InputPlaces& mine
       return (place.*counts)[static_cast<size_t>(peer)] > 0;
     });
   };
-  std::vector<cuda::MemoryOp> before;
-  std::vector<cuda::MemoryOp> after;
-  const auto for_peers = [&](const auto& body) {
-    for (int64_t peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) body(peer);
-    }
-  };
-  for_peers([&](int64_t peer) {
-    before.push_back(flags_->write_ready(peer, rank_, calls_));
-    after.push_back(flags_->write_done(peer, rank_, calls_));
-  });
-  for_peers([&](int64_t peer) {
-    if (moves_any(&InputPlace::pulled, peer)) before.push_back(flags_->wait_ready(rank_, peer, calls_));
-    if (moves_any(&InputPlace::pushed, peer)) after.push_back(flags_->wait_done(rank_, peer, calls_));
-  });
+  std::vector<cuda::MemoryOp> before = {flags_->write_ready(rank_, calls_)};
+  std::vector<cuda::MemoryOp> after = {flags_->write_done(rank_, calls_)};
+  for (int64_t peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    if (moves_any(&InputPlace::pulled, peer)) before.push_back(flags_->wait_ready(peer, calls_));
+    if (moves_any(&InputPlace::pushed, peer)) after.push_back(flags_->wait_done(peer, calls_));
+  }
   cuda::queue(before, stream);
   for (const Batch& batch : batches) here.kernels.launch(batch.tables, batch.how, stream);
   cuda::queue(after, stream);
@@ -243,7 +235,11 @@ void IpcEngine::run(std::span<const RouteCall> calls, const Subject& subject) {
 }
 
 void IpcEngine::check() const {
-  const auto gone = watchdog_ ? watchdog_->gone() : std::nullopt;
+  if (!watchdog_) return;
+  std::optional<int64_t> gone = watchdog_->gone();
+  for (int64_t peer = 0; peer < size_; ++peer) {
+    if (!gone && flags_->is_released(peer, calls_)) gone = peer;  // another rank was first to see it
+  }
   TORCH_CHECK_WITH(DistBackendError, !gone, "rank ", *gone, " is gone: what was received is undefined (rank ",
                    rank_, ")");
 }

@@ -26,6 +26,7 @@ class NoteWriter {
     put(static_cast<int64_t>(numbers.size()));
     for (const int64_t number : numbers) put(number);
   }
+  void reserve(size_t bytes) { bytes_.reserve(bytes); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -175,6 +176,7 @@ std::string disagreement_on(const InputPlaces& places) {
 
 std::vector<std::byte> written(const InputPlaces& places) {
   NoteWriter note;
+  note.reserve(512 * places.size());
   note.put(static_cast<int64_t>(places.size()));
   for (const InputPlace& place : places) write(note, place);
   return note.take();

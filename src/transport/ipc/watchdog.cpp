@@ -6,7 +6,6 @@ namespace shardway {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{10};
-constexpr uint32_t kFarAhead = uint32_t{1} << 30;  // flags count on and wrap; half of all values lie ahead
 
 }  // namespace
 
@@ -29,7 +28,7 @@ void Watchdog::watch() {
     for (int64_t peer = 0; peer < group_.size(); ++peer) {
       if (peer == group_.rank() || !group_.is_over_for(peer)) continue;
       if (!gone()) gone_.store(peer, std::memory_order_relaxed);
-      flags_.release(group_.rank(), peer, expected_.load(std::memory_order_relaxed) + kFarAhead);
+      flags_.release(peer, expected_.load(std::memory_order_relaxed));
     }
     std::this_thread::sleep_for(kLookEvery);
   }

@@ -12,8 +12,8 @@
 namespace shardway {
 
 // A thread that looks at the peers' processes while it lives. If one is gone, or says that the group is over,
-// the thread writes the flags for which this rank's streams wait in its place, again and again: what the peer
-// has queued may still be written.
+// the thread writes the peer's flags in its place, again and again: what the peer has queued may still be
+// written.
 class Watchdog {
  public:
   // The group and the flags must outlive this object.
