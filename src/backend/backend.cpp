@@ -78,11 +78,13 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
 Backend::~Backend() = default;
 
 std::shared_ptr<ShmEngine> Backend::shm_engine() {
+  if (!home_.is_this()) return nullptr;  // a thread of the parent may have held the lock when it forked
   const std::lock_guard lock(mutex_);
   return engine_;
 }
 
 std::shared_ptr<ShmEngine> Backend::engine(const char* name) {
+  home_.check();
   auto engine = shm_engine();
   identity_->explain([&] {
     TORCH_CHECK_WITH(DistBackendError, engine != nullptr, name, ": the group was destroyed (rank ", rank_,

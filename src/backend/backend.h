@@ -10,6 +10,7 @@
 
 #include "backend/collectives.h"
 #include "backend/identity.h"
+#include "transport/common/home_process.h"
 #include "transport/group/process_group.h"
 #include "transport/shm/shm_engine.h"
 
@@ -99,7 +100,7 @@ class [[gnu::visibility("default")]] Backend : public c10d::Backend, public Shar
  private:
   struct CallOptions;
 
-  // Returns the engine. Throws c10::DistBackendError if the group was destroyed.
+  // Returns the engine. Throws c10::DistBackendError if the group was destroyed, or is a parent's.
   std::shared_ptr<ShmEngine> engine(const char* name);
   WorkPtr launch(const CallOptions& options, const Tensors& inputs, const Tensors& outputs,
                  std::function<void(Collectives&)> call);
@@ -112,6 +113,7 @@ class [[gnu::visibility("default")]] Backend : public c10d::Backend, public Shar
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
+  HomeProcess home_;
   std::mutex mutex_;
   std::shared_ptr<ShmEngine> engine_;  // null once the group is destroyed
   std::shared_ptr<CallQueue> futures_ = std::make_shared<CallQueue>();

@@ -19,7 +19,7 @@ from tests.stress.world import World
 from tests.support import cases
 from tests.support.dense import Draw
 
-CHILD_LIMIT_S = 6  # less than the timeout of the groups: the stacks of a child that hangs are shown before its peers give up
+CHILD_LIMIT_S = 6  # less than the groups' timeout: the stacks of a child that hangs come before its peers give up
 
 
 def late_and_dropped(world: World, draw: Draw) -> None:

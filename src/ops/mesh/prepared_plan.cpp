@@ -10,6 +10,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/capture.h"
 #include "plan/geometry/exchange_rules.h"
+#include "shm/memory/fork_mutex.h"
 #include "transport/common/boxes.h"
 #include "transport/common/giving_up.h"
 #include "transport/memory/warm_memory.h"
@@ -48,16 +49,18 @@ class PreparedPlans {
   }
 
   void keep(const Key& key, std::shared_ptr<const PreparedPlan> prepared) {
+    Known forgotten;  // ends after the lock does
     const std::lock_guard lock(mutex_);
-    if (known_.size() >= kMostKept) known_.clear();
+    if (known_.size() >= kMostKept) known_.swap(forgotten);
     known_.emplace(key, std::move(prepared));
   }
 
  private:
+  using Known = std::unordered_map<Key, std::shared_ptr<const PreparedPlan>, KeyHash>;
   static constexpr size_t kMostKept = 4096;
 
-  std::mutex mutex_;
-  std::unordered_map<Key, std::shared_ptr<const PreparedPlan>, KeyHash> known_;
+  shm::ForkMutex mutex_;
+  Known known_;
 };
 
 // Whether every other rank pulls all of this rank's input.

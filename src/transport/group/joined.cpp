@@ -3,11 +3,13 @@
 #include <atomic>
 #include <mutex>
 
+#include "shm/memory/fork_mutex.h"
+
 namespace shardway {
 namespace {
 
 struct JoinedWorlds {
-  std::mutex mutex;
+  shm::ForkMutex mutex;
   std::vector<std::weak_ptr<Transport>> worlds;
   std::atomic<size_t> count{0};  // of `worlds`
 
