@@ -152,8 +152,8 @@ class StoreMeeting {
   }
 
   // Waits for the key until `until`, or until this rank's time is over; returns whether it is there. The
-  // store's own timeout is the world's and is not used. A store that is written in Python throws exceptions of
-  // its own.
+  // store's own timeout is the world's and is not used. A store that is written in Python throws exceptions
+  // of its own.
   bool is_there(const std::string& key, SteadyClock::time_point until) {
     until = std::min(until, deadline_);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());

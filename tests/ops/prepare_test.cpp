@@ -47,6 +47,26 @@ TEST_P(Prepare, ARunReadsTheInputsAgainAndFillsTheSameResults) {
   });
 }
 
+TEST_P(Prepare, ARunFillsTheCallersViews) {
+  const Layout rows = rows_on(GetParam());
+  const Layout columns = rows.with({shard(1)});
+  run_as_threads(GetParam(), [&](const Group& group) {
+    const MeshTensor x(part_of(whole_of(0), rows, group.rank()), rows, group);
+    const at::Tensor wanted = part_of(whole_of(0), columns, group.rank());
+    const at::Tensor fused = at::full({2 * wanted.size(1), wanted.size(0)}, NAN);
+    const at::Tensor view = fused.narrow(0, 0, wanted.size(1)).t();
+    auto [results, call] = prepare([&, &t = x] {
+      return redistribute(std::vector<MeshTensor>{t}, std::vector<Layout>{columns}, {.outs = {view}});
+    });
+    for (int run = 0; run < 3; ++run) {
+      EXPECT_TRUE(results[0].local().is_same(view) && at::equal(view, wanted));
+      EXPECT_TRUE(fused.narrow(0, wanted.size(1), wanted.size(1)).isnan().all().item<bool>());
+      view.fill_(NAN);
+      call.run();
+    }
+  });
+}
+
 TEST_P(Prepare, RefusesAnInputThatRequiresGradOnEveryRank) {
   run_as_threads(GetParam(), [&](const Group& group) {
     at::Tensor x = at::ones({2}, at::kDouble);
