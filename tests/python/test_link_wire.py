@@ -68,19 +68,19 @@ class _ByHand:
 
 def _admitted(member: _ByHand, secret: bytes) -> None:
     hello = json.loads(member.hear())
-    assert hello == {"shardway_link": 1, "nonce": hello["nonce"]} and len(hello["nonce"]) == 32
+    assert hello == {"shardway_link": 2, "nonce": hello["nonce"]} and len(hello["nonce"]) == 32
     mine = "00112233445566778899aabbccddeeff"
     claim = '{"role": "generator", "rank": 0, "size": 1, "process": "by hand", "job": ""}'
-    said = f'"{hello["nonce"]}", "{mine}", {claim}'
+    said = f'"{hello["nonce"]}", "{mine}", {claim}, null'
     shown = hmac.new(secret, f'["member", {said}]'.encode(), hashlib.sha256).hexdigest()
-    member.say(f'{{"shardway_link": 1, "nonce": "{mine}", "claim": {claim}, "proof": "{shown}"}}')
+    member.say(f'{{"shardway_link": 2, "nonce": "{mine}", "claim": {claim}, "proof": "{shown}"}}')
     welcome = json.loads(member.hear())
     assert welcome["proof"] == hmac.new(secret, f'["hub", {said}]'.encode(), hashlib.sha256).hexdigest()
     assert welcome["is"] == "welcome" and welcome["hub"]["role"] == "trainer"
 
 
-def test_a_member_written_by_hand_from_the_first_version_takes_part():
-    assert VERSION == 1
+def test_a_member_written_by_hand_takes_part():
+    assert VERSION == 2
     port = free_ports(1)[0]
     with Place(f"tcp://127.0.0.1:{port}", "trainer", 0, 1).connect(secret="open") as link:
         source = link.publish({"w": torch.ones(2, 3, dtype=torch.bfloat16)})
