@@ -49,6 +49,7 @@ struct MemoryOp {
 static_assert(sizeof(MemoryOp) == 48);
 
 // The driver's functions that this library uses, under the driver's own names.
+// NOLINTBEGIN(readability-identifier-naming): people look these names up
 struct DriverFunctions {
   int (*cuInit)(unsigned flags);
   int (*cuGetErrorName)(int status, const char** name);
@@ -80,6 +81,7 @@ struct DriverFunctions {
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                         Stream stream, void** parameters, void** extra);
 };
+// NOLINTEND(readability-identifier-naming)
 
 class Driver {
  public:

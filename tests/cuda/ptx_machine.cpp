@@ -239,6 +239,7 @@ void PtxMachine::load(const Instruction& in, std::span<const std::byte> paramete
       if (from + bytes > parameter.size()) fail("outside the parameter: " + in.line);
       std::memcpy(&bits, parameter.data() + from, bytes);
     } else {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): a kernel has numbers for addresses
       std::memcpy(&bits, reinterpret_cast<const void*>(from + offset), bytes);
     }
     set(target, bits);
@@ -253,6 +254,7 @@ void PtxMachine::store(const Instruction& in) {
   if (to % (bytes * sources.size()) != 0) fail("misaligned: " + in.line);
   for (const std::string& source : sources) {
     const uint64_t bits = value(source);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a kernel has numbers for addresses
     std::memcpy(reinterpret_cast<void*>(to), &bits, bytes);
     to += bytes;
   }

@@ -88,7 +88,7 @@ TEST(InputPlaces, ABoxIsFoundInThePeersAllocation) {
 
 TEST(InputPlaces, ABoxOutsideOfWhatIsThereIsRefused) {
   const Move pull{.peer = 1, .mine = {{0, 0}, {2, 3}}, .theirs = {{1, 0}, {2, 3}}};
-  const auto is_refused = [&](InputPlace peer) {
+  const auto is_refused = [&](const InputPlace& peer) {
     try {
       offset_of(pull, peer, 0, 0);
       return false;
