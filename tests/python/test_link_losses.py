@@ -47,8 +47,8 @@ def _replace(name: str, change):
 # What a victim does to itself before its first send or receive, which go by the hub,
 FIRST = {
     "group": _replace("__init__", lambda _: _die),
-    "prepare": _replace("_prepared", lambda _: _die),
-    "prepared": _replace("_prepared", _then_die),
+    "prepare": _replace("_prepare", lambda _: _die),
+    "prepared": _replace("_prepare", _then_die),
 }
 # or before its second, which the ranks make alone.
 SECOND = {

@@ -2,9 +2,10 @@
 
 address, claim, secret, wire: how processes find and admit one another, and what a message looks like. hub, registry,
 roles, store_meeting: the thread that holds a link, and what it knows. member, link, hub_store: a process on the link.
-layouts, declaration, compare, overlap: what ranks declare, and how it differs. joint, transfer: the group of all ranks,
-and a version on its way. load, portions, portion: destinations that are functions, and what comes for them together.
-held: versions that are sent while the caller goes on. source, target, model_plan: what callers hold.
+layouts, declaration, compare, overlap: what ranks declare, and how it differs. joint, prepared_moves, transfer: the
+group of all ranks, the calls that move tensors in it, and a version on its way. load, portions, portion: destinations
+that are functions, and what comes for them together. held: versions that are sent while the caller goes on. source,
+target, model_plan: what callers hold.
 """
 
 from .link import JobLink, connect

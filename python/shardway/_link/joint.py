@@ -13,10 +13,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import Backend, PrefixStore, Store
 from torch.distributed import ProcessGroup
 
-from shardway._C import BackendOptions, Layout, MeshTensor, make_backend
+from shardway._C import BackendOptions, make_backend
 from shardway._collectives import all_reduce
 from shardway._prepare import PreparedCall, prepare
-from shardway._redistribute import redistribute
 
 from .claim import Claim
 from .hub_store import HubStore
@@ -25,18 +24,8 @@ from .load import Loader
 from .model_plan import ModelPlan
 from .portion import Portion
 from .portions import portions
+from .prepared_moves import Move, PreparedMoves
 from .wire import Message
-
-
-@dataclass
-class Move:
-    """One tensor on its way to one role."""
-
-    name: str
-    role: str
-    before: Layout  # in ranks of the joint group, and in the source's dtype
-    after: Layout
-    portion: int  # 0, or the number of the exchange that brings it to a Load
 
 
 @dataclass
@@ -60,7 +49,6 @@ class JointGroup:
         first = _first_ranks(roster)
         self.rank = first[claim.role] + claim.rank
         moves = _moves(roster, first)
-        self.moves = [move for move in moves if move.portion == 0]
         self._store = store  # the backend in C++ does not keep the Python object
         self._backend, self._shares_memory = _made_backend(
             store, self.rank, sum(size for _, size in self._roles), f"link_{generation}", timeout
@@ -68,9 +56,8 @@ class JointGroup:
         self._group = _made_group(store, self._backend, f"link_{generation}")
         if self._shares_memory:
             store.close()
-        self._given_names = [move.name if self.rank in move.before.mesh.ranks else None for move in self.moves]
-        self._last_parts: Mapping[str, Tensor | None] = {}
-        self._call: PreparedCall[Any] | None = None
+        direct = [move for move in moves if move.portion == 0]
+        self._moving = PreparedMoves(direct, self._group, self.rank, self._role)
         self._roundings: list[Rounding] = []
         self._portions = self._with_loads(moves)
         self._said = torch.zeros(2, dtype=torch.int64)
@@ -89,11 +76,12 @@ class JointGroup:
         redistribution of all tensors for all roles. A prepared one: the same destinations each time. What goes to Loads
         follows, portion by portion."""
         if self._vote is None:
-            self._call = self._prepared(parts, destinations) if self.moves else None
+            if self._moving.moves:
+                self._prepare(parts, destinations)
             self._vote = prepare(all_reduce, self._said, op="min", group=self._group)
             self._round()
             loader.make_room(portion.pieces for portion in self._portions)
-        elif self._call is not None:
+        elif self._moving.call is not None:
             self._run_moves(parts, sets)
         loader.begin()
         for portion in self._portions:
@@ -106,12 +94,12 @@ class JointGroup:
 
     def plan(self, held_bytes: int) -> ModelPlan:
         """After the first version."""
-        calls = [self._call, *(portion.call for portion in self._portions)]
-        made = [call for call in calls if call is not None]
+        all_moving = [self._moving, *(portion.moving for portion in self._portions)]
+        made = [moving.call for moving in all_moving if moving.call is not None]
         staging = sum(rounding.arrived.nbytes for rounding in self._roundings)
         return ModelPlan(
             roles=self._roles,
-            tensors=len(self.moves) + sum(len(portion.moves) for portion in self._portions),
+            tensors=sum(len(moving.moves) for moving in all_moving),
             bytes=tuple(_sums(rows) for rows in zip(*(call.bytes for call in made), strict=True)),
             least_bytes=_sums([call.least_bytes for call in made]),
             staging_bytes=staging + max((portion.bytes_here for portion in self._portions), default=0),
@@ -158,45 +146,29 @@ class JointGroup:
 
     # The prepared call.
 
-    def _prepared(
-        self, parts: Mapping[str, Tensor | None], destinations: Mapping[str, Tensor | None]
-    ) -> PreparedCall[Any]:
-        given = [
-            MeshTensor(part, move.before, self._group)
-            for part, move in zip(self._given(parts), self.moves, strict=True)
+    def _prepare(self, parts: Mapping[str, Tensor | None], destinations: Mapping[str, Tensor | None]) -> None:
+        moves = self._moving.moves
+        wanted = [
+            destinations[move.name] if is_here else None
+            for move, is_here in zip(moves, self._moving.is_here, strict=True)
         ]
-        wanted = [destinations[move.name] if self._is_for_me(move) else None for move in self.moves]
         outs = [
-            out if out is not None and _can_land(out, move) else None
-            for out, move in zip(wanted, self.moves, strict=True)
+            out if out is not None and _can_land(out, move) else None for out, move in zip(wanted, moves, strict=True)
         ]
-        call: PreparedCall[Any] = prepare(redistribute, given, [move.after for move in self.moves], out=outs)
-        self._last_parts = parts
         self._roundings = [
             Rounding(destination, arrived.local)
-            for destination, out, arrived in zip(wanted, outs, call.result, strict=True)
+            for destination, out, arrived in zip(wanted, outs, self._moving.prepare(parts, outs), strict=True)
             if destination is not None and out is None
         ]
-        return call
 
     def _run_moves(self, parts: Mapping[str, Tensor | None], sets: int) -> None:
-        assert self._call is not None
-        self._call.keep_ready(sets)
-        self._call.run_parts(None if parts is self._last_parts else self._given(parts))
-        self._last_parts = parts
+        self._moving.run(parts, sets)
         self._round()
 
     def _round(self) -> None:
         with torch.no_grad():
             for rounding in self._roundings:
                 rounding.destination.copy_(rounding.arrived)
-
-    def _given(self, parts: Mapping[str, Tensor | None]) -> list[Tensor | None]:
-        """This rank's part for each move."""
-        return [None if name is None else parts[name] for name in self._given_names]
-
-    def _is_for_me(self, move: Move) -> bool:
-        return move.role == self._role and self.rank in move.after.mesh.ranks
 
     def leave(self) -> None:
         """Whoever waits for this rank here is told."""

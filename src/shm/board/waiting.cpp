@@ -103,14 +103,15 @@ std::optional<Ended> Waiting::find_end_among(const WaitedFor& waited_for) const 
 }
 
 int64_t Waiting::held_up_by(int64_t peer) const {
-  for (int64_t step = 0; step < size() && !is_stopped(peer); ++step) {
+  for (int64_t step = 0; step < size(); ++step) {
+    if (is_stopped(peer)) return peer;
     const int64_t next = board(peer).head().awaited.load(std::memory_order_relaxed);
     if (next < 0 || next >= size()) return peer;
     if (next == rank_) break;
     peer = next;
   }
   // Each rank shows one of those that it waits for, so ranks that wait for another one may show each other.
-  for (int64_t rank = 0; rank < size() && !is_stopped(peer); ++rank) {
+  for (int64_t rank = 0; rank < size(); ++rank) {
     if (rank != rank_ && is_stopped(rank)) return rank;
   }
   return peer;
