@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 namespace shardway {
 namespace {
@@ -17,6 +18,10 @@ constexpr int kTag = 0x6c696665;
 // How long a rank that gives up waits until the others have got its farewell. One that is stopped, or has
 // made no call yet, does not take it.
 constexpr std::chrono::milliseconds kFarewellTime{200};
+
+// How long it keeps its connections then. Others look at their lifelines in that time, and hear it, or see
+// that another connection closed before this rank's.
+constexpr std::chrono::milliseconds kLinger = 2 * kBeat;
 
 // A wait of gloo that takes longer closes the connections; see Nudged.
 constexpr std::chrono::milliseconds kAtOnce{1};
@@ -85,9 +90,14 @@ void Lifelines::post(Line& line) {
   try {
     line.receive = engine_->recv(buffers, static_cast<int>(line.peer), kTag);
   } catch (const std::exception& error) {
-    line.receive.reset();
-    line.why_closed = text_of_closure(error.what());
+    close(line, error.what());
   }
+}
+
+void Lifelines::close(Line& line, const std::string& engines_words) {
+  line.receive.reset();
+  line.why_closed = text_of_closure(engines_words);
+  line.closed_in_look = looks_;
 }
 
 // An aborted wait returns at once: false if nothing is wrong, an exception if the connection is closed.
@@ -99,8 +109,7 @@ void Lifelines::look_at(Line& line) {
     if (!has_begun(line.bytes)) return;
     (void)line.receive->wait(kMargin);  // for the rest of it
   } catch (const std::exception& error) {
-    line.receive.reset();
-    line.why_closed = text_of_closure(error.what());
+    close(line, error.what());
     return;
   }
   hear(line);
@@ -140,11 +149,26 @@ Lifelines::Line* Lifelines::line_of(int64_t peer) {
 
 std::optional<Loss> Lifelines::found_loss(int64_t peer) {
   if (lost_) return lost_;
+  ++looks_;
   for (Line& line : lines_) look_at(line);
   if (heard_) return heard_;
   const Line* line = line_of(peer);
   if (line == nullptr || line->receive) return std::nullopt;
-  return Loss{peer, line->has_left ? "it left the group" : line->why_closed};
+  return loss_at(*line, line->why_closed);
+}
+
+// Of `line`, or of a connection that closed before it without a word.
+Loss Lifelines::loss_at(const Line& line, const std::string& why) const {
+  if (line.has_left) return {line.peer, "it left the group"};
+  const Line* first = nullptr;
+  int64_t look = line.receive ? looks_ + 1 : line.closed_in_look;
+  for (const Line& other : lines_) {
+    if (other.receive || other.has_left || other.closed_in_look >= look) continue;
+    first = &other;
+    look = other.closed_in_look;
+  }
+  if (first == nullptr) return {line.peer, why};
+  return {first->peer, c10::str(first->why_closed, "; rank ", line.peer, "'s connection closed later")};
 }
 
 std::optional<Loss> Lifelines::loss(int64_t peer) {
@@ -158,7 +182,7 @@ Loss Lifelines::loss_by(int64_t peer, const std::string& engines_words) {
   if (const auto found = found_loss(peer)) return *found;
   const Line* line = line_of(peer);
   if (line == nullptr) return {peer, engines_words};
-  return {peer, line->has_left ? "it left the group" : text_of_closure(engines_words)};
+  return loss_at(*line, text_of_closure(engines_words));
 }
 
 Loss Lifelines::give_up(const Loss& loss, const std::string& text) {
@@ -169,7 +193,8 @@ Loss Lifelines::give_up(const Loss& loss, const std::string& text) {
   if (!are_laid()) return loss;
   tell({.kind = Farewell::Kind::gave_up, .cause = loss.rank, .why = loss.why});
   finish_telling();
-  close();
+  std::this_thread::sleep_for(kLinger);
+  close_connections();
   return loss;
 }
 
@@ -221,7 +246,7 @@ void Lifelines::finish_telling() {
 
 // A wait that reaches its timeout closes all connections of the engine's context. A receive that is dropped
 // while its message is on its way, with the connection open, would keep gloo's thread busy for ever.
-void Lifelines::close() {
+void Lifelines::close_connections() {
   for (const Line& line : lines_) {
     if (!line.receive) continue;
     try {

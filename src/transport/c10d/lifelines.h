@@ -40,7 +40,8 @@ struct LostPeer : std::runtime_error {
 //
 // Nobody listens all the time: a thread that waits for a message looks at the lifelines every kBeat. A rank
 // that left or died ends only the waits for itself, since others may have had all that they need from it. A
-// rank that gave up ends every wait.
+// rank that gave up ends every wait. Its farewell may not arrive: it follows the message that is on its way,
+// and is not waited for very long. So of connections that closed without a word the first is the cause.
 //
 // A group of another engine has no lifelines. Thread-safe.
 class Lifelines {
@@ -83,18 +84,21 @@ class Lifelines {
     at::Tensor bytes = {};
     c10::intrusive_ptr<c10d::Work> receive = {};  // null once the connection is closed
     std::string why_closed = {};
+    int64_t closed_in_look = 0;  // if it is closed
     bool has_left = false;
   };
 
   void give_up_alone(const std::string& they_read, const std::string& this_rank_reads);
   std::optional<Loss> found_loss(int64_t peer);
+  Loss loss_at(const Line& line, const std::string& why) const;
   Line* line_of(int64_t peer);
   void post(Line& line);
   void look_at(Line& line);
+  void close(Line& line, const std::string& engines_words);
   void hear(Line& line);
   void tell(const Farewell& farewell);
   void finish_telling();
-  void close();
+  void close_connections();
 
   HomeProcess home_;
   std::shared_ptr<Ledger> ledger_;
@@ -105,6 +109,7 @@ class Lifelines {
   c10::intrusive_ptr<c10d::Backend> engine_;
   c10::intrusive_ptr<c10d::Backend::Options> options_;
   std::vector<Line> lines_;
+  int64_t looks_ = 0;
   std::vector<c10::intrusive_ptr<c10d::Work>> said_;  // a farewell must live until it is sent
   std::optional<Loss> heard_;                         // from a rank that gave up
   std::optional<Loss> lost_;                          // why this rank gave up
