@@ -60,11 +60,11 @@ def test_async_calls_run_in_the_order_in_which_they_are_made(rank: int, size: in
 @ranks(2, backend="shardway")
 def test_a_call_in_progress_leaves_its_caller_alone(rank: int, size: int) -> None:
     if rank == 1:
-        time.sleep(0.3)
+        time.sleep(1.5)
     t = torch.ones(4)
     start = time.monotonic()
     work = started(dist.all_reduce(t, async_op=True))
-    assert time.monotonic() - start < 0.2
+    assert time.monotonic() - start < 1.0
     if rank == 0:
         assert not work.is_completed()
     work.wait()

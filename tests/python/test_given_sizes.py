@@ -74,7 +74,7 @@ def test_sizes_that_differ_end_in_an_error_that_names_the_peer(tmp_path, what):
         assert "SHARDWAY_CHECK=1" in failure, failure
         start = time.monotonic()
         later = failure_of(lambda: sw.all_gather_v(torch.ones(2, 4), sizes=(2, 2)))
-        assert time.monotonic() - start < 0.5
+        assert time.monotonic() - start < TIMEOUT_S
         assert "cannot be used any more" in later and f"rank {1 - rank}" in later, later
 
     run(tmp_path, 2, body)
