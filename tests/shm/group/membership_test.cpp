@@ -1,14 +1,9 @@
-// Who gets a rank's memory, and what can be done with it.
-#include <fcntl.h>
+// Who gets a rank's memory when ranks join.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
@@ -24,8 +19,6 @@
 #include "shm/join/handshake.h"
 #include "shm/join/rendezvous.h"
 #include "shm/memory/arena.h"
-#include "shm/memory/peer.h"
-#include "shm/memory/process.h"
 
 namespace shardway::testing {
 namespace {
@@ -159,155 +152,6 @@ TEST(Membership, ARankWhoseJoinBreaksOffTellsTheOthersAndKeepsNothing) {
   EXPECT_EQ(endings, (Endings{"", "", ""}));
 }
 
-TEST(Membership, TheWordOfTheGroupOpensTheDoor) {
-  const auto arena = shm::Arena::create(1 << 26);
-  const File process = shm::handle_of_process();
-  const shm::Doorway doorway({arena->fd(), process.get()});
-  const shm::Handed handed = shm::call_at(doorway.name(), doorway.secret(), 1s);
-  EXPECT_TRUE(handed.arena && handed.process && !handed.memory);
-  shm::Nonce wrong = doorway.secret();
-  wrong[1] ^= 1;
-  EXPECT_THROW(shm::call_at(doorway.name(), wrong, 1s), std::runtime_error);
-}
-
-TEST(Membership, AProcessWithTooManyFilesSaysSoAndCanTryAgain) {
-  const auto arena = shm::Arena::create(1 << 26);
-  const File process = shm::handle_of_process();
-  const shm::Doorway doorway({arena->fd(), process.get()});
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    const rlimit few{.rlim_cur = 32, .rlim_max = 32};
-    setrlimit(RLIMIT_NOFILE, &few);
-    std::vector<File> open_files;
-    for (int fd = dup(1); fd >= 0; fd = dup(1)) open_files.emplace_back(fd);
-    open_files.pop_back();  // for the connection
-    std::string said;
-    try {
-      shm::call_at(doorway.name(), doorway.secret(), 1s);
-    } catch (const std::runtime_error& error) {
-      said = error.what();
-    }
-    if (said.find("too many are open") == std::string::npos) _exit(1);
-    open_files.clear();
-    _exit(shm::call_at(doorway.name(), doorway.secret(), 1s).arena ? 7 : 2);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
-}
-
-// Its process has no file left, and peers come one after the other.
-TEST(Membership, ADoorwayKeepsAFileForItsVisitors) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    const auto arena = shm::Arena::create(1 << 26);
-    const File process = shm::handle_of_process();
-    const shm::Doorway doorway({arena->fd(), process.get()});
-    const pid_t caller = fork();
-    if (caller == 0) {
-      std::this_thread::sleep_for(50ms);
-      bool got_all = true;
-      for (int i = 0; i < 3; ++i)
-        got_all = got_all && shm::call_at(doorway.name(), doorway.secret(), 2s).arena;
-      _exit(got_all ? 7 : 1);
-    }
-    const rlimit few{.rlim_cur = 32, .rlim_max = 32};
-    setrlimit(RLIMIT_NOFILE, &few);
-    std::vector<File> open_files;
-    for (int fd = dup(1); fd >= 0; fd = dup(1)) open_files.emplace_back(fd);
-    int status = 0;
-    waitpid(caller, &status, 0);
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
-}
-
-// Its process takes all files that it may have, a caller comes, and files are closed again.
-TEST(Membership, ADoorwayOutlivesAMomentWithoutFiles) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    const auto arena = shm::Arena::create(1 << 26);
-    const File process = shm::handle_of_process();
-    const shm::Doorway doorway({arena->fd(), process.get()});
-    const pid_t caller = fork();
-    if (caller == 0) {
-      std::this_thread::sleep_for(50ms);
-      _exit(shm::call_at(doorway.name(), doorway.secret(), 5s).arena ? 7 : 1);
-    }
-    rlimit limit{};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    const rlimit few{.rlim_cur = 32, .rlim_max = limit.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &few);
-    std::vector<File> open_files;
-    for (int fd = dup(1); fd >= 0; fd = dup(1)) open_files.emplace_back(fd);
-    std::this_thread::sleep_for(150ms);
-    rusage used{};
-    getrusage(RUSAGE_SELF, &used);
-    open_files.clear();
-    int status = 0;
-    waitpid(caller, &status, 0);
-    const bool has_spun = used.ru_utime.tv_sec + used.ru_stime.tv_sec > 0 || used.ru_stime.tv_usec > 80'000;
-    _exit(has_spun ? 2 : WEXITSTATUS(status));
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
-}
-
-// What a member holds of a peer's arena: it reads, and cannot write in any way.
-TEST(Membership, AnArenaIsWrittenByItsOwnerAlone) {
-  const auto arena = shm::Arena::create(1 << 26);
-  std::byte* block = arena->allocate(4096);
-  block[0] = std::byte(5);
-  const std::string path = "/proc/self/fd/" + std::to_string(arena->fd());
-  const File again(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  ASSERT_TRUE(again);
-  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
-  EXPECT_EQ(pwrite(again.get(), "x", 1, 4096), -1);
-  EXPECT_EQ(fallocate(again.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20), -1);
-  EXPECT_EQ(ftruncate(again.get(), 4096), -1);
-  const shm::Peer peer(again, shm::handle_of_process(), arena->nonce());
-  EXPECT_EQ(mprotect(const_cast<std::byte*>(peer.base()), 4096, PROT_READ | PROT_WRITE), -1);
-  EXPECT_EQ(peer.base()[arena->offset_of(block)], std::byte(5));
-  block[0] = std::byte(6);
-  EXPECT_EQ(peer.base()[arena->offset_of(block)], std::byte(6));
-}
-
-std::string refusal_of(const File& file, const shm::Nonce& expected) {
-  try {
-    shm::map_of_peer(file, shm::Mapping::Access::read, expected);
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "nothing";
-}
-
-TEST(Membership, AFileWhoseSizeIsNotFixedIsRefused) {
-  std::array<char, 32> name{"/tmp/shardway-test-XXXXXX"};
-  const File plain(mkstemp(name.data()));  // one that has no seals at all
-  unlink(name.data());
-  ASSERT_EQ(ftruncate(plain.get(), 1 << 16), 0);
-  EXPECT_EQ(refusal_of(plain, {}), "its memory could shrink");
-  const File open = shm::new_memory_file();
-  shm::set_size(open, 1 << 16);
-  EXPECT_EQ(refusal_of(open, {}), "its memory could shrink");
-  shm::seal(open, shm::Writers::anybody);
-  EXPECT_EQ(refusal_of(open, {}), "nothing");
-  EXPECT_EQ(refusal_of(open, {1, 2}),
-            "the memory is another's: 00000000000000010000000000000002 was expected in it, "
-            "00000000000000000000000000000000 was found");
-}
-
-TEST(Membership, MemoryThatCannotBeSealedIsAnError) {
-  const File plain(memfd_create("unsealable", MFD_CLOEXEC));
-  EXPECT_THROW(shm::seal(plain, shm::Writers::those_there_are), std::system_error);
-}
-
 TEST(Membership, AGroupsMemoryOfAnotherSizeIsRefused) {
   const auto [memory, file] = shm::GroupMemory::create(shm::BoardPlan(3));
   EXPECT_THROW(shm::GroupMemory::open(file, memory->nonce(), shm::BoardPlan(2)), std::runtime_error);
@@ -393,47 +237,6 @@ TEST(Membership, AFailedHandshakeIsTriedAgain) {
     run_scenario(*joined.group, gather({0}, 0, {20'000, 30'000}));
   });
   EXPECT_EQ(endings, (Endings{"", ""}));
-}
-
-// A child of fork beside a thread that allocates finds every lock of allocation free.
-TEST(Fork, BesideAThreadThatAllocatesTheChildAllocatesAndFrees) {
-  std::byte* inherited = shm::Arena::of_process()->allocate(1 << 16);
-  std::atomic<bool> stops = false;
-  std::thread other([&] {
-    while (!stops) {
-      std::byte* block = shm::Arena::of_process()->allocate(1 << 16);
-      shm::Arena::is_in_any(block);
-      shm::Arena::free_anywhere(block);
-    }
-  });
-  int hung = 0;
-  for (int i = 0; i < 100; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(10);
-      shm::Arena::free_anywhere(inherited);
-      shm::Arena::of_process()->allocate(1 << 16)[5] = std::byte(1);
-      _exit(0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    hung += status == 0 ? 0 : 1;
-  }
-  stops = true;
-  other.join();
-  EXPECT_EQ(hung, 0);
-  shm::Arena::free_anywhere(inherited);
-}
-
-TEST(Arena, AnEmptyOneOfTheProcessIsGivenBack) {
-  std::byte* block = shm::Arena::of_process()->allocate(1 << 24);
-  const shm::Nonce nonce = shm::Arena::of_process()->nonce();
-  shm::Arena::renew_of_process();
-  EXPECT_EQ(shm::Arena::of_process()->nonce(), nonce);
-  shm::Arena::free_anywhere(block);
-  shm::Arena::renew_of_process();
-  EXPECT_EQ(shm::Arena::stats_of_process().committed_bytes, 0);
-  EXPECT_NE(shm::Arena::of_process()->nonce(), nonce);
 }
 
 }  // namespace

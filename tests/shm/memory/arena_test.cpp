@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "shm/memory/errors.h"
@@ -132,6 +134,47 @@ TEST(Arena, ThreadsOfItsProcessFindItWhereItLies) {
   EXPECT_EQ(reinterpret_cast<const MemoryHead*>(peer->base())->nonce, nonce);
   peer.reset();
   EXPECT_EQ(Peer::find(nonce), nullptr);
+}
+
+// A child of fork beside a thread that allocates finds every lock of allocation free.
+TEST(Arena, InAChildOfForkBesideAThreadThatAllocatesIsFree) {
+  std::byte* inherited = Arena::of_process()->allocate(1 << 16);
+  std::atomic<bool> stops = false;
+  std::thread other([&] {
+    while (!stops) {
+      std::byte* block = Arena::of_process()->allocate(1 << 16);
+      Arena::is_in_any(block);
+      Arena::free_anywhere(block);
+    }
+  });
+  int hung = 0;
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      Arena::free_anywhere(inherited);
+      Arena::of_process()->allocate(1 << 16)[5] = std::byte(1);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    hung += status == 0 ? 0 : 1;
+  }
+  stops = true;
+  other.join();
+  EXPECT_EQ(hung, 0);
+  Arena::free_anywhere(inherited);
+}
+
+TEST(Arena, AnEmptyOneOfTheProcessIsGivenBack) {
+  std::byte* block = Arena::of_process()->allocate(1 << 24);
+  const Nonce nonce = Arena::of_process()->nonce();
+  Arena::renew_of_process();
+  EXPECT_EQ(Arena::of_process()->nonce(), nonce);
+  Arena::free_anywhere(block);
+  Arena::renew_of_process();
+  EXPECT_EQ(Arena::stats_of_process().committed_bytes, 0);
+  EXPECT_NE(Arena::of_process()->nonce(), nonce);
 }
 
 }  // namespace
