@@ -3,6 +3,8 @@ declares, is late, or makes a mistake."""
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -57,11 +59,16 @@ def test_on_one_host_only_the_first_version_goes_by_the_hub():
 
 
 def test_a_role_that_joins_leaves_or_declares_again_gets_the_versions_that_it_should():
+    guests = multiprocessing.Semaphore(0)  # that are done
+    last = multiprocessing.Value("q", sys.maxsize)  # the version after which the others may end
+
     def train(place: Place) -> int:
         weights = torch.zeros(4)
         with place.connect() as link:
             source = link.publish({"w": weights})
-            while source.version < 40:
+            while source.version < last.value:
+                if place.rank == 0 and last.value == sys.maxsize and guests.acquire(block=False):
+                    last.value = source.version + 3
                 weights.fill_(source.version + 1)
                 source.send()
                 time.sleep(0.005)
@@ -71,7 +78,7 @@ def test_a_role_that_joins_leaves_or_declares_again_gets_the_versions_that_it_sh
         got, versions = poisoned(4), []
         with place.connect() as link:
             target = link.subscribe({"w": got})
-            while not versions or versions[-1] < 40:
+            while not versions or versions[-1] < last.value:
                 versions.append(target.receive())
                 assert bool((got == versions[-1]).all())
         return versions
@@ -86,12 +93,13 @@ def test_a_role_that_joins_leaves_or_declares_again_gets_the_versions_that_it_sh
                 for _ in range(3):
                     version = target.receive()
                     assert bool((got == version).all())
+        guests.release()
         return version
 
     found = run_jobs({"trainer": (2, train), "stays": (1, stay), "guest": (2, come_and_go)})
-    assert found["trainer"] == [40, 40] and found["guest"][0] == found["guest"][1]
+    assert found["trainer"] == [last.value] * 2 and found["guest"][0] == found["guest"][1]
     (versions,) = found["stays"]
-    assert versions == list(range(versions[0], 41))
+    assert versions == list(range(versions[0], last.value + 1))
 
 
 def test_who_is_late_for_a_version_without_the_hub_is_named_and_the_next_one_arrives():
