@@ -332,7 +332,9 @@ class Registry:
         if transfer.failures:
             self._break_up()
         failure = torn(transfer.gone(), f"version {transfer.version} did not arrive whole: {transfer.causes()}")
-        complete = {"is": "complete", "version": transfer.version, "everywhere": not transfer.failures}
+        # If somebody came meanwhile, the ranks must ask for the next version: a nudge was lost on those that reported.
+        may_go_on_alone = not transfer.failures and bool(self.partners)
+        complete = {"is": "complete", "version": transfer.version, "everywhere": may_go_on_alone}
         roles = (transfer.source, *transfer.targets)
         for member in self._holder_last(member for role in roles for member in role.members.values()):
             is_torn = transfer.is_torn_for(member.role)
