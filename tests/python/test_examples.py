@@ -98,6 +98,16 @@ def test_example_joins_the_ranks_of_torchrun(example: str) -> None:
     assert "\nok: " in output
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_first_script_of_readme_runs_under_torchrun(ranks: int) -> None:
+    script = ROOT / "examples/hello.py"
+    assert len(script.read_text().splitlines()) <= 30  # it has to fit on a screen
+    output = run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(script))
+    rows = ranks * (ranks + 1) // 2
+    expected = [f"ok: rank {r} of {ranks} had {r + 1} rows and now sees {rows}" for r in range(ranks)]
+    assert sorted(line for line in output.splitlines() if "ok: " in line) == expected
+
+
 def test_demo_shows_gather_gradient_and_speed() -> None:
     output = run("examples/demo.py", "--seconds", "0.05")
     assert "00 01 20 30 31 32    sizes (2, 0, 1, 3)" in output
