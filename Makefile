@@ -92,9 +92,10 @@ surface: library  ## make every call of docs/surface.md and write what came of i
 	@scripts/setup test
 	@PYTHONPATH=$(CURDIR):$(PYTHONPATH) $(PYTHON) -m tests.support.surface
 
-docs:  ## the C++ API from its headers: build/docs/html/index.html; a comment that doxygen cannot read is an error
+docs: library  ## the documentation site with the references of Python and C++: build/docs/site/index.html; a warning is an error
 	@scripts/setup docs
-	@mkdir -p build && doxygen docs/Doxyfile
+	@$(PYTHON) -m sphinx -b html -W --keep-going -q -d build/docs/doctrees docs build/docs/site
+	@doxygen docs/Doxyfile
 
 model:  ## check the protocol of shared memory with Spin, and that it finds the planted faults; two minutes
 	@scripts/setup model

@@ -2,7 +2,7 @@
 
 A table is data that the caller declares: for each tensor of the engine, which published tensors have a place in it.
 Nothing is inferred from equal names or shapes. `destinations` makes of it what `link.subscribe` takes; a trainer
-that keeps its experts in one stack makes of it what `link.publish` takes.
+that keeps its experts in one stack makes of it what `link.publish` takes. ::
 
     table = {
         "qkv": Fused(

@@ -252,7 +252,7 @@ def table_of(found: dict[str, Answers], op: str, notes: Notes) -> list[str]:
     rows: dict[tuple[str, ...], list[str]] = {}
     for dtype in DTYPES:
         rows.setdefault(row_of(found, op, dtype, notes), []).append(str(dtype).removeprefix("torch."))
-    head = [f"### {op}", "", f"| dtype | {' | '.join(WAYS)} |", "|---" * (len(WAYS) + 1) + "|"]
+    head = [f"## {op}", "", f"| dtype | {' | '.join(WAYS)} |", "|---" * (len(WAYS) + 1) + "|"]
     return [*head, *(f"| {', '.join(names)} | {' | '.join(row)} |" for row, names in rows.items()), ""]
 
 
