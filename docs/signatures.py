@@ -9,13 +9,18 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import shardway
 
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
 STUB = Path(__file__).resolve().parents[1] / "python/shardway/_C.pyi"
+
+
+# Other calls make them: nobody else calls their constructors.
+MADE_BY_OTHERS = {f"shardway.{name}" for name in ("JobLink", "Source", "Target", "ModelPlan", "Owners", "PreparedCall")}
 
 
 class Declared(NamedTuple):
@@ -59,6 +64,8 @@ def signature_of(
     if stub := DECLARED.get(name.removeprefix("shardway.")):
         return stub.signature or None, None if what == "class" else stub.returns
     if what == "class":
+        if name in MADE_BY_OTHERS:
+            return None, None
         obj = obj.__init__
     if not inspect.isfunction(obj):
         return signature, returns

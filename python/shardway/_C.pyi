@@ -16,7 +16,20 @@ from shardway._groups import GroupLike
 
 __version__: str
 
+OpName: TypeAlias = Literal["sum", "avg", "mean", "min", "max", "product"]
+Rules: TypeAlias = Literal["shardway", "torch_2_13", "seed_004"]
+
 class BackendOptions(Backend.Options):
+    """Options of the backend "shardway", for `pg_options=` of init_process_group.
+
+    Args:
+        timeout: How long a rank waits for the others, where init_process_group is given none.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> options = sw.BackendOptions(timedelta(seconds=30))
+    """
+
     def __init__(self, timeout: timedelta = ...) -> None: ...
 
 class ProcessGroupShardway(Backend):
@@ -45,16 +58,54 @@ def disown_group(group: ProcessGroup) -> None: ...
 def has_engine(group: ProcessGroup) -> bool: ...
 
 class RaggedHandle:
-    def wait(self) -> tuple[Tensor, tuple[int, ...]]: ...
+    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+
+    Example:
+        >>> handle = sw.all_gather_v(torch.ones(3), async_op=True)
+        >>> result = handle.wait()
+    """
+
+    def wait(self) -> tuple[Tensor, tuple[int, ...]]:
+        """Waits until the call is over and returns the tensor and the sizes, as often as it is asked; raises what went
+        wrong.
+        """
 
 class TensorHandle:
-    def wait(self) -> Tensor: ...
+    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+
+    Example:
+        >>> handle = sw.all_reduce(torch.ones(3), async_op=True)
+        >>> result = handle.wait()
+    """
+
+    def wait(self) -> Tensor:
+        """Waits until the call is over and returns the tensor, as often as it is asked; raises what went wrong."""
 
 class RaggedListHandle:
-    def wait(self) -> tuple[list[Tensor], list[tuple[int, ...]]]: ...
+    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+
+    Example:
+        >>> handle = sw.all_gather_v([torch.ones(3)], async_op=True)
+        >>> result = handle.wait()
+    """
+
+    def wait(self) -> tuple[list[Tensor], list[tuple[int, ...]]]:
+        """Waits until the call is over and returns the list of tensors and the list of their sizes, as often as it is
+        asked; raises what went wrong.
+        """
 
 class TensorListHandle:
-    def wait(self) -> list[Tensor]: ...
+    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+
+    Example:
+        >>> handle = sw.reduce_scatter_v([torch.ones(3)], async_op=True)
+        >>> result = handle.wait()
+    """
+
+    def wait(self) -> list[Tensor]:
+        """Waits until the call is over and returns the list of tensors, as often as it is asked; raises what went
+        wrong.
+        """
 
 Sizes = Sequence[int] | Tensor
 
@@ -200,63 +251,136 @@ def gather_sizes(x: Tensor, dim: int, group: ProcessGroup | None) -> tuple[int, 
 def split_by_rank(parts: Sequence[Tensor] | Tensor, group: ProcessGroup | None) -> tuple[Tensor, tuple[int, ...]]: ...
 
 class Mesh:
-    """Ranks arranged in an n-d grid, row-major. Dims may have names. Meshes that differ in names alone are equal."""
+    """Ranks arranged in an n-d grid, row-major. Meshes that differ in names alone are equal.
+
+    Args:
+        shape: The length of each dim.
+        ranks: The global rank at each position; None is 0, 1, 2 and so on.
+        names: A name for each dim; None is no names.
+
+    Raises:
+        ValueError: A dim is shorter than 1, a rank stands twice, or the numbers do not fit.
+
+    Example:
+        >>> mesh = sw.Mesh((2, 4), names=("dp", "tp"))
+        >>> mesh.size(), mesh.size("tp")
+        (8, 4)
+    """
     def __init__(
         self, shape: Sequence[int], ranks: Sequence[int] | None = None, names: Sequence[str] | None = None
     ) -> None: ...
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The length of each dim."""
     @property
-    def ranks(self) -> tuple[int, ...]: ...
+    def ranks(self) -> tuple[int, ...]:
+        """The global rank at each position, row-major."""
     @property
-    def names(self) -> tuple[str, ...] | None: ...
+    def names(self) -> tuple[str, ...] | None:
+        """The name of each dim, or None."""
     @property
-    def ndim(self) -> int: ...
-    def size(self, dim: int | str | None = None) -> int: ...
+    def ndim(self) -> int:
+        """How many dims it has."""
+    def size(self, dim: int | str | None = None) -> int:
+        """How many ranks there are, along `dim` or in all."""
     def submesh(self, dims: int | str | Sequence[int | str], rank: int) -> Mesh:
         """The ranks that differ from `rank` in these dims alone."""
     def flattened(self, first: int | str, last: int | str) -> Mesh:
         """The neighbouring dims from `first` to `last` as one, named like "dp_tp"."""
     @staticmethod
-    def from_device_mesh(device_mesh: DeviceMesh) -> Mesh: ...
+    def from_device_mesh(device_mesh: DeviceMesh) -> Mesh:
+        """The same ranks and names as those of a torch DeviceMesh."""
     def to_device_mesh(self, device_type: str = "cpu") -> DeviceMesh:
         """Makes a process group per mesh dim: every rank of the default group calls it."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
 class Placement:
-    """What one mesh dim does to a tensor: Shard, Replicate or Partial."""
-    def is_shard(self, dim: int | None = None) -> bool: ...
-    def is_replicate(self) -> bool: ...
-    def is_partial(self) -> bool: ...
+    """What one mesh dim does to a tensor: Shard, Replicate or Partial.
+
+    Example:
+        >>> sw.Shard(0).is_shard(), sw.Replicate().is_partial()
+        (True, False)
+    """
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Whether it splits a tensor dim, or this one."""
+    def is_replicate(self) -> bool:
+        """Whether every rank has the whole."""
+    def is_partial(self) -> bool:
+        """Whether every rank holds an addend."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
 class Shard(Placement):
-    """A part of a tensor dim per rank, as torch.chunk splits or of given sizes. A negative dim counts from the end."""
+    """A part of a tensor dim per rank, as torch.chunk splits or of given sizes.
+
+    Args:
+        dim: The tensor dim; a negative one counts from the end.
+        sizes: The length of each rank's part, zero included; None splits as torch.chunk.
+
+    Raises:
+        ValueError: `sizes` is empty.
+
+    Example:
+        >>> sw.Shard(0, sizes=(3, 0, 5)).sizes
+        (3, 0, 5)
+    """
     def __init__(self, dim: int, sizes: Sequence[int] | None = None) -> None: ...
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """The tensor dim that is split."""
     @property
-    def sizes(self) -> tuple[int, ...] | None: ...
+    def sizes(self) -> tuple[int, ...] | None:
+        """The length of each rank's part, or None."""
 
 class Replicate(Placement):
-    """The whole on every rank."""
+    """The whole on every rank.
+
+    Example:
+        >>> sw.Replicate() == sw.Replicate()
+        True
+    """
     def __init__(self) -> None: ...
 
 class Partial(Placement):
-    """An addend on every rank: the tensor is their sum, or what `op` (sum, avg, min, max, product) makes of them."""
-    def __init__(self, op: str = "sum") -> None: ...
+    """An addend on every rank: the tensor is their sum, or what `op` makes of them. It has not been combined yet.
+
+    Args:
+        op: "sum", "avg" (or "mean"), "min", "max" or "product".
+
+    Raises:
+        ValueError: `op` is none of these.
+
+    Example:
+        >>> sw.Partial().op
+        'sum'
+    """
+    def __init__(self, op: OpName = "sum") -> None: ...
     @property
-    def op(self) -> str: ...
+    def op(self) -> str:
+        """How the addends are combined."""
 
 PlacementLike: TypeAlias = Placement | TorchPlacement
 
 class Layout:
     """A global shape and dtype on a mesh, with a placement per mesh dim: which box each rank holds.
 
-    `order` has, for each tensor dim, the mesh dims that split it, the outermost split first; None is ascending.
     Equal layouts hold the same boxes; names of mesh dims do not matter.
+
+    Args:
+        shape: Of the whole tensor.
+        dtype: Of its elements.
+        mesh: A Mesh or a DeviceMesh.
+        placements: One per dim of the mesh.
+        order: For each tensor dim, the mesh dims that split it, the outermost split first; None is ascending.
+
+    Raises:
+        ValueError: The placements do not fit the shape or the mesh.
+
+    Example:
+        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((2,)), [sw.Shard(0)])
+        >>> layout.box(1)
+        ((3, 0), (3, 4))
     """
     def __init__(
         self,
@@ -267,17 +391,23 @@ class Layout:
         order: Sequence[Sequence[int]] | None = None,
     ) -> None: ...
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensor."""
     @property
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> torch.dtype:
+        """The dtype of its elements."""
     @property
-    def mesh(self) -> Mesh: ...
+    def mesh(self) -> Mesh:
+        """The mesh that it lies on."""
     @property
-    def placements(self) -> tuple[Placement, ...]: ...
+    def placements(self) -> tuple[Placement, ...]:
+        """One per dim of the mesh."""
     @property
-    def order(self) -> tuple[tuple[int, ...], ...]: ...
+    def order(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor dim, the mesh dims that split it, the outermost split first."""
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """How many dims the tensor has."""
     def box(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Where what `rank` holds begins in the tensor, and its shape."""
     def with_(
@@ -286,29 +416,68 @@ class Layout:
         order: Sequence[Sequence[int]] | None = None,
         mesh: Mesh | DeviceMesh | None = None,
     ) -> Layout:
-        """The same tensor placed otherwise, on this mesh or another."""
+        """The same tensor placed otherwise, on this mesh or another. The underscore avoids a word of Python; nothing is
+        changed in place.
+        """
     @staticmethod
     def from_spec(spec: DTensorSpec) -> Layout:
-        """A ValueError where what a rank holds is no box of values or plain addends."""
+        """The layout of a DTensorSpec. A ValueError where what a rank holds is not a box of values or plain addends."""
     def to_spec(self, device_mesh: DeviceMesh | None = None) -> DTensorSpec:
-        """With None, on a DeviceMesh of CPUs without process groups: it equals one with them and cannot communicate."""
+        """A DTensorSpec. With None, on a DeviceMesh of CPUs without process groups: it equals one with them and cannot
+        communicate.
+        """
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
 class Link:
-    """Latency and bandwidth between two ranks; a GiB is 2^30 bytes."""
+    """Latency and bandwidth between two ranks; a GiB is 2^30 bytes.
+
+    Args:
+        latency_us: Microseconds before the first byte arrives.
+        gib_per_s: GiB a second after that.
+
+    Raises:
+        ValueError: The latency is negative, or the bandwidth is not above 0.
+
+    Example:
+        >>> sw.Link(latency_us=5.0, gib_per_s=12.5).latency_us
+        5.0
+    """
     def __init__(self, latency_us: float = 0.6, gib_per_s: float = 87.7) -> None: ...
     @property
-    def latency_us(self) -> float: ...
+    def latency_us(self) -> float:
+        """Microseconds before the first byte arrives."""
     @property
-    def gib_per_s(self) -> float: ...
+    def gib_per_s(self) -> float:
+        """GiB a second after that."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
 LinkLike: TypeAlias = Link | tuple[float, float]
 
 class Topology:
-    """What it costs to move bytes between ranks. What is left out is assumed; docs/topology.md has the fields."""
+    """What it costs to move bytes between ranks. What is left out is assumed; docs/topology.md has the fields.
+
+    Args:
+        base_us: What a step costs before anything moves.
+        within_host: The link between ranks of one host: a Link, or (latency_us, gib_per_s).
+        between_hosts: The link between hosts.
+        dims: Links of single mesh dims, by name or number.
+        ranks_per_host: Ranks with neighbouring numbers share hosts of so many; None is one host.
+        host_of_rank: The number of each rank's host instead.
+        two_levels: Whether ranks of a host exchange in memory what crosses to it once.
+        copy_gib_per_s: How fast a rank copies.
+        reduce_gib_per_s: How fast a rank adds.
+        source: Where the figures come from, as plans tell it.
+
+    Raises:
+        ValueError: A figure is out of range, or both ways to say the hosts are given.
+
+    Example:
+        >>> hosts = sw.Topology(ranks_per_host=4, between_hosts=(10.0, 11.6))
+        >>> hosts.between_hosts.latency_us
+        10.0
+    """
     def __init__(
         self,
         *,
@@ -325,117 +494,180 @@ class Topology:
     ) -> None: ...
     @staticmethod
     def assumed(ranks_per_host: int | None = None) -> Topology:
-        """The seed's figures; with None, all ranks are on one host."""
+        """Figures of one kind of machine, those of PyTorch; with None, all ranks are on one host."""
     @staticmethod
     def default() -> Topology:
         """The file in SHARDWAY_TOPOLOGY; else assumed, with LOCAL_WORLD_SIZE ranks a host, else one host."""
     @staticmethod
-    def read(path: str | PathLike[str]) -> Topology: ...
+    def read(path: str | PathLike[str]) -> Topology:
+        """The topology of a file, such as `shardway calibrate` writes."""
     @staticmethod
-    def from_json(text: str) -> Topology: ...
-    def to_json(self) -> str: ...
+    def from_json(text: str) -> Topology:
+        """The topology of a text as `to_json` writes it."""
+    def to_json(self) -> str:
+        """As a text that `from_json` reads."""
     @property
-    def base_us(self) -> float: ...
+    def base_us(self) -> float:
+        """What a step costs before anything moves, in microseconds."""
     @property
-    def within_host(self) -> Link: ...
+    def within_host(self) -> Link:
+        """The link between ranks of one host."""
     @property
-    def between_hosts(self) -> Link: ...
+    def between_hosts(self) -> Link:
+        """The link between hosts."""
     @property
-    def dims(self) -> dict[str, Link]: ...
+    def dims(self) -> dict[str, Link]:
+        """Links of single mesh dims."""
     @property
-    def ranks_per_host(self) -> int | None: ...
+    def ranks_per_host(self) -> int | None:
+        """How many ranks share a host, or None."""
     @property
-    def host_of_rank(self) -> tuple[int, ...] | None: ...
+    def host_of_rank(self) -> tuple[int, ...] | None:
+        """The number of each rank's host, or None."""
     @property
-    def two_levels(self) -> bool: ...
+    def two_levels(self) -> bool:
+        """Whether what several ranks of a host want crosses to it once."""
     @property
-    def copy_gib_per_s(self) -> float: ...
+    def copy_gib_per_s(self) -> float:
+        """How fast a rank copies."""
     @property
-    def reduce_gib_per_s(self) -> float: ...
+    def reduce_gib_per_s(self) -> float:
+        """How fast a rank adds."""
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """Where the figures come from."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
 class Step:
-    """One stage of a plan: all_gather, reduce_scatter, all_reduce, all_to_all, permute, slice or exchange."""
+    """One stage of a plan: all_gather, reduce_scatter, all_reduce, all_to_all, permute, slice or exchange.
+
+    Example:
+        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((2,)), [sw.Shard(0)])
+        >>> plan = sw.plan(layout, layout.with_([sw.Replicate()]))
+        >>> plan.steps[0].kind
+        'all_gather'
+    """
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Which of those it is."""
     @property
-    def mesh_dims(self) -> tuple[int, ...]: ...
+    def mesh_dims(self) -> tuple[int, ...]:
+        """The mesh dims that it spans."""
     @property
-    def from_(self) -> Layout: ...
+    def from_(self) -> Layout:
+        """The layout before it."""
     @property
-    def to(self) -> Layout: ...
+    def to(self) -> Layout:
+        """The layout after it."""
     @property
-    def cost_us(self) -> float: ...
+    def cost_us(self) -> float:
+        """What it takes, in microseconds."""
     @property
-    def latency_us(self) -> float: ...
+    def latency_us(self) -> float:
+        """The part of that before bytes move."""
     @property
     def bytes(self) -> int:
         """Sent by the rank that sends most."""
     @property
-    def total_bytes(self) -> int: ...
+    def total_bytes(self) -> int:
+        """Sent by all ranks."""
     @property
-    def peak_bytes(self) -> int: ...
+    def peak_bytes(self) -> int:
+        """The memory that the rank with most needs."""
     @property
     def crossing_bytes(self) -> int:
         """Of the total, between hosts; counted in two levels only."""
 
 class Alternative:
-    """A plan that was looked at and lost."""
-    @property
-    def name(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def cost_us(self) -> float: ...
-    @property
-    def latency_us(self) -> float: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def peak_bytes(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
+    """A plan that was looked at and lost.
 
-class Plan:
-    """The steps from one layout to another, with cost, bytes sent and peak memory."""
+    Example:
+        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((2,)), [sw.Shard(0)])
+        >>> plan = sw.plan(layout, layout.with_([sw.Replicate()]))
+        >>> [other.reason for other in plan.alternatives if other.cost_us < plan.cost_us]
+        []
+    """
     @property
-    def from_(self) -> Layout: ...
+    def name(self) -> str:
+        """What kind of plan it is."""
     @property
-    def to(self) -> Layout: ...
+    def text(self) -> str:
+        """Its steps, as text."""
     @property
-    def steps(self) -> tuple[Step, ...]: ...
+    def cost_us(self) -> float:
+        """What it would take, in microseconds."""
     @property
-    def cost_us(self) -> float: ...
+    def latency_us(self) -> float:
+        """The part of that before bytes move."""
+    @property
+    def steps(self) -> int:
+        """How many steps it has."""
     @property
     def bytes(self) -> int:
         """Sent by the busiest rank of each step, added up."""
     @property
-    def total_bytes(self) -> int: ...
+    def peak_bytes(self) -> int:
+        """The memory that the rank with most needs."""
     @property
-    def peak_bytes(self) -> int: ...
+    def reason(self) -> str:
+        """Why it lost."""
+
+class Plan:
+    """The steps from one layout to another, with cost, bytes sent and peak memory. A notebook shows it as a page.
+
+    Example:
+        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((2,)), [sw.Shard(0)])
+        >>> plan = sw.plan(layout, layout.with_([sw.Replicate()]))
+        >>> plan.total_bytes
+        96
+    """
     @property
-    def in_two_levels(self) -> bool: ...
+    def from_(self) -> Layout:
+        """The layout that it begins with."""
     @property
-    def crossing_bytes(self) -> int: ...
+    def to(self) -> Layout:
+        """The layout that it ends with."""
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Its stages, in order."""
+    @property
+    def cost_us(self) -> float:
+        """What it takes, in microseconds: the sum of its steps."""
+    @property
+    def bytes(self) -> int:
+        """Sent by the busiest rank of each step, added up."""
+    @property
+    def total_bytes(self) -> int:
+        """Sent by all ranks."""
+    @property
+    def peak_bytes(self) -> int:
+        """The memory that the rank with most needs."""
+    @property
+    def in_two_levels(self) -> bool:
+        """Whether ranks of a host share what crosses to it."""
+    @property
+    def crossing_bytes(self) -> int:
+        """Of the total, between hosts; counted in two levels only."""
     @property
     def topology(self) -> str:
         """Where the figures come from."""
     @property
-    def alternatives(self) -> tuple[Alternative, ...]: ...
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Other plans that were looked at."""
     @property
-    def layouts_searched(self) -> int: ...
-    def explain(self, columns: int = 100) -> str: ...
-    def to_json(self) -> str: ...
+    def layouts_searched(self) -> int:
+        """How many layouts the search went through."""
+    def explain(self, columns: int = 100) -> str:
+        """The plan and its reasons as text, for a terminal of so many columns."""
+    def to_json(self) -> str:
+        """As a text that `from_json` reads."""
     def to_html(self, *, topology: Topology | None = None, max_bytes: int | None = None) -> str:
         """One self-contained page that shows the plan step by step; `topology` is the one that it was priced with."""
     def _repr_html_(self) -> str: ...
     @staticmethod
-    def from_json(text: str) -> Plan: ...
+    def from_json(text: str) -> Plan:
+        """The plan of a text as `to_json` writes it."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -452,20 +684,36 @@ def draw(layout: Layout, columns: int) -> str: ...
 def clear_plans() -> None: ...
 
 class MeshTensor:
-    """What this rank holds of a tensor, and how the tensor lies on its mesh. A pair, no kind of Tensor.
+    """What this rank holds of a tensor, and how the tensor lies on its mesh. A pair, not a kind of Tensor.
 
-    `local` is this rank's box, None on a rank outside the mesh. `group` has all ranks of the mesh, which are global
-    ranks; None is the default group. Making one communicates nothing. Pickled are the local part, its layout and its
-    rank; loaded by that rank of a job it is in the default group, else it can be looked at and not be moved. So can one
-    of several ranks that is made where nothing is distributed; a link between jobs sends it, or receives into it.
+    Making one communicates nothing. Pickled are the local part, its layout and its rank; loaded by that rank of a job
+    it is in the default group, else it can be looked at and not be moved. The same is true of one of several ranks that
+    is made where nothing is distributed; a link between jobs sends it, or receives into it.
+
+    Args:
+        local: This rank's box; None on a rank outside the mesh.
+        layout: How the tensor lies: a Layout or a DTensorSpec.
+        group: Has all ranks of the mesh, which are global ranks; None is the default group.
+
+    Raises:
+        ValueError: `local` does not fit the layout, or the group lacks a rank of the mesh. Only on this rank.
+
+    Example:
+        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])
+        >>> t = sw.MeshTensor(torch.ones(6, 4), layout)
+        >>> t.shape
+        torch.Size([6, 4])
     """
     def __init__(self, local: Tensor | None, layout: Layout | DTensorSpec, group: GroupLike = None) -> None: ...
     @property
-    def local(self) -> Tensor | None: ...
+    def local(self) -> Tensor | None:
+        """This rank's part, or None."""
     @property
-    def layout(self) -> Layout: ...
+    def layout(self) -> Layout:
+        """How the tensor lies."""
     @property
-    def group(self) -> ProcessGroup | None: ...
+    def group(self) -> ProcessGroup | None:
+        """The group that moves it; None where nothing is distributed."""
     @property
     def rank(self) -> int:
         """The global rank whose part this is; -1 where nothing is distributed, and the mesh has more than one rank."""
@@ -476,7 +724,8 @@ class MeshTensor:
     def shape(self) -> torch.Size:
         """Of the whole tensor."""
     @property
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> torch.dtype:
+        """The dtype of its elements."""
     def full(self) -> Tensor | None:
         """The whole tensor on every rank of the mesh, None on the others: collective."""
     def backward(self, gradient: Tensor | None = None) -> None:
@@ -488,10 +737,32 @@ class MeshTensor:
         """Shares memory with it. A ValueError for sizes that DTensor cannot say."""
 
 class MeshTensorHandle:
-    def wait(self) -> MeshTensor: ...
+    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+
+    Example:
+        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])
+        >>> t = sw.MeshTensor(torch.ones(6, 4), layout)
+        >>> handle = sw.redistribute(t, [sw.Replicate()], async_op=True)
+        >>> u = handle.wait()
+    """
+
+    def wait(self) -> MeshTensor:
+        """Waits until the call is over and returns the tensor, as often as it is asked; raises what went wrong."""
 
 class MeshTensorListHandle:
-    def wait(self) -> list[MeshTensor]: ...
+    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+
+    Example:
+        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])
+        >>> t = sw.MeshTensor(torch.ones(6, 4), layout)
+        >>> handle = sw.redistribute([t, t], [sw.Replicate()], async_op=True)
+        >>> us = handle.wait()
+    """
+
+    def wait(self) -> list[MeshTensor]:
+        """Waits until the call is over and returns the list of tensors, as often as it is asked; raises what went
+        wrong.
+        """
 
 def _rebuilt_mesh_tensor(local: Tensor | None, layout: Layout, rank: int) -> MeshTensor: ...
 @overload

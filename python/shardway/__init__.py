@@ -1,14 +1,14 @@
 """Collectives of tensors whose size differs per rank: differentiable, on any torch.distributed group, no padding."""
 
-import os
+import os as _os
 
-import torch
+import torch as _torch
 
-from shardway._built_for import TORCH_VERSION
+from shardway._built_for import TORCH_VERSION as _TORCH_VERSION
 
-if torch.__version__.split(".")[:2] != TORCH_VERSION.split(".")[:2]:
+if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
     raise ImportError(
-        f"this shardway was built for torch {TORCH_VERSION}, but torch {torch.__version__} is installed: "
+        f"this shardway was built for torch {_TORCH_VERSION}, but torch {_torch.__version__} is installed: "
         f"build it again, pip install --no-build-isolation --force-reinstall --no-deps ., or install that torch"
     )
 
@@ -56,7 +56,7 @@ from shardway._shrink import shrink
 from shardway._stats import dump_last_calls, last_calls, stats
 
 # For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
-cmake_prefix_path: str = os.path.dirname(os.path.abspath(__file__))
+cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))
 
 __all__ = [
     "AllGather",

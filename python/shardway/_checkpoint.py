@@ -17,13 +17,23 @@ if TYPE_CHECKING:
 def for_checkpoint(state: Any) -> Any:
     """The same state with every MeshTensor as torch.distributed.checkpoint saves and loads it.
 
-    `state` is a MeshTensor, or a dict, list or tuple of such, of each other and of anything else, which stays. Saved
-    is each rank's box, whatever its size, and a replica once; loading fills the `local` of the MeshTensors in place,
-    whose layout, mesh and number of ranks may be others than those of the checkpoint. Addends (Partial) are a
-    ValueError: redistribute them first.
+    Saved is each rank's box, whatever its size, and a replica once. Loading fills the `local` of the MeshTensors in
+    place, whose layout, mesh and number of ranks may be others than those of the checkpoint.
 
-        dcp.save(sw.for_checkpoint({"weight": t}), checkpoint_id=folder)
-        dcp.load(sw.for_checkpoint({"weight": u}), checkpoint_id=folder)
+    Args:
+        state: A MeshTensor, or a dict, list or tuple of such, of each other and of anything else, which stays.
+
+    Returns:
+        A state for `dcp.save` and `dcp.load`.
+
+    Raises:
+        ValueError: A MeshTensor is made of addends (Partial): redistribute it first.
+
+    Example:
+        >>> layout = sw.Layout((2, 2), torch.float32, sw.Mesh((1,)), [sw.Replicate()])
+        >>> state = sw.for_checkpoint({"weight": sw.MeshTensor(torch.ones(2, 2), layout)})
+        >>> state["weight"].shape
+        torch.Size([2, 2])
     """
     if isinstance(state, MeshTensor):
         return _Part(state)

@@ -22,7 +22,8 @@ from shardway import _C, _traced
 from shardway._groups import GroupLike, resolve_group
 
 SizesLike: TypeAlias = Sequence[int] | Tensor
-OpLike: TypeAlias = str | dist.ReduceOp | dist.ReduceOp.RedOpType
+OpLike: TypeAlias = Literal["sum", "avg", "mean", "min", "max", "product"] | dist.ReduceOp | dist.ReduceOp.RedOpType
+GradLike: TypeAlias = Literal["sum", "mean", "local"]
 Ragged: TypeAlias = tuple[Tensor, tuple[int, ...]]
 RaggedList: TypeAlias = tuple[list[Tensor], list[tuple[int, ...]]]
 
@@ -33,7 +34,7 @@ def all_gather_v(
     dim: int = 0,
     *,
     sizes: SizesLike | None = None,
-    grad: str = "sum",
+    grad: GradLike = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[False] = False,
@@ -44,7 +45,7 @@ def all_gather_v(
     dim: int = 0,
     *,
     sizes: SizesLike | None = None,
-    grad: str = "sum",
+    grad: GradLike = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
@@ -55,7 +56,7 @@ def all_gather_v(
     dim: int = 0,
     *,
     sizes: Sequence[SizesLike] | None = None,
-    grad: str = "sum",
+    grad: GradLike = "sum",
     group: GroupLike = None,
     async_op: Literal[False] = False,
 ) -> RaggedList: ...
@@ -65,7 +66,7 @@ def all_gather_v(
     dim: int = 0,
     *,
     sizes: Sequence[SizesLike] | None = None,
-    grad: str = "sum",
+    grad: GradLike = "sum",
     group: GroupLike = None,
     async_op: Literal[True],
 ) -> _C.RaggedListHandle: ...
@@ -74,19 +75,39 @@ def all_gather_v(
     dim: int = 0,
     *,
     sizes: SizesLike | Sequence[SizesLike] | None = None,
-    grad: str = "sum",
+    grad: GradLike = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
     """The tensors of all ranks concatenated along `dim` in rank order, and the size of each.
 
-    `grad` says what backward does with the other ranks' gradients of this rank's rows: "sum" adds them (the
-    adjoint: reduce_scatter_v; every rank runs backward), "mean" divides that by the ranks, "local" drops them
-    and communicates nothing.
+    Args:
+        x: This rank's tensor, of any length along `dim`, zero included; the other dims are the same on all ranks. A
+            list of tensors, of any shapes and dtypes, is gathered in one exchange, and its gradients travel in one.
+        dim: The dim along which the tensors are joined.
+        sizes: Every rank's length along `dim`, if known: then no sizes are exchanged. For a list, an entry per tensor.
+        grad: What backward does with the other ranks' gradients of this rank's rows. "sum" adds them, which is the
+            adjoint (reduce_scatter_v): every rank runs backward. "mean" divides that by the ranks. "local" drops them
+            and communicates nothing.
+        out: Where the result is written; not for lists.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+        async_op: Return a handle at once; its `wait()` returns what the plain call would.
 
-    A list of tensors, of any shapes and dtypes, is gathered in one exchange, and its gradients travel in one. It gives
-    the list of results and the list of their sizes.
+    Returns:
+        The gathered tensor and a tuple with the size of every rank. For a list, the list of results and the list of
+        their sizes. Without a group, or with one rank, `x` itself.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> gathered, sizes = sw.all_gather_v(torch.ones(3, 2))
+        >>> gathered.shape, sizes
+        (torch.Size([3, 2]), (3,))
     """
     if is_compiling():
         return _traced.all_gather_v(x, dim, sizes, grad, out, group, async_op)  # type: ignore[no-any-return]
@@ -148,12 +169,34 @@ def reduce_scatter_v(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Tensor | list[Tensor] | _C.TensorHandle | _C.TensorListHandle:
-    """This rank's part, along `dim`, of all ranks' tensors combined by `op`: sum, avg (or mean), min, max, product.
+    """This rank's part, along `dim`, of all ranks' tensors combined by `op`.
 
-    `sizes` has every rank's part; without it the tensor is cut as torch.chunk cuts. Addends are taken in rank
-    order, so the bits are the same in every call. The adjoint of sum and avg is all_gather_v; the others have none.
+    Addends are taken in rank order, so the bits are the same in every call. The adjoint of sum and avg is all_gather_v;
+    min, max and product have none.
 
-    A list of tensors, of any shapes and dtypes, is reduced in one exchange, and gives a list.
+    Args:
+        x: The tensor to combine, of one shape on all ranks. A list of tensors, of any shapes and dtypes, is reduced in
+            one exchange.
+        sizes: The length of every rank's part; without it the tensor is cut as torch.chunk cuts. For a list, an entry
+            per tensor.
+        dim: The dim that is cut.
+        op: "sum", "avg" (or "mean"), "min", "max", "product", or a ReduceOp.
+        out: Where the result is written; not for lists.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+        async_op: Return a handle at once; its `wait()` returns what the plain call would.
+
+    Returns:
+        This rank's part; a list of them for a list.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> sw.reduce_scatter_v(torch.arange(4), sizes=[4])
+        tensor([0, 1, 2, 3])
     """
     name = _op_name(op)
     if is_compiling():
@@ -216,11 +259,32 @@ def all_to_all_v(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
-    """Sends block r of `x` along `dim` to rank r; gives what arrived, in rank order, and the size of each block.
+    """Sends block r of `x` along `dim` to rank r, and gives what arrived, in rank order.
 
     The adjoint is the same exchange with the sizes swapped.
 
-    A list of tensors, with the `send_sizes` of each, moves in one exchange, and gives two lists.
+    Args:
+        x: The blocks for all ranks, one after the other. A list of tensors moves in one exchange.
+        send_sizes: How many rows go to each rank. For a list, an entry per tensor.
+        dim: The dim that is cut and joined.
+        recv_sizes: How many rows come from each rank, if known: then no sizes are exchanged.
+        out: Where the result is written; not for lists.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+        async_op: Return a handle at once; its `wait()` returns what the plain call would.
+
+    Returns:
+        What arrived, and a tuple with the size of every rank's block. For a list, two lists.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> arrived, counts = sw.all_to_all_v(torch.arange(3), send_sizes=[3])
+        >>> arrived, counts
+        (tensor([0, 1, 2]), (3,))
     """
     if is_compiling():
         return _traced.all_to_all_v(x, send_sizes, dim, recv_sizes, out, group, async_op)  # type: ignore[no-any-return]
@@ -235,7 +299,7 @@ def all_reduce(
     x: Tensor,
     *,
     op: OpLike = "sum",
-    grad: str = "sum",
+    grad: GradLike = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[False] = False,
@@ -245,7 +309,7 @@ def all_reduce(
     x: Tensor,
     *,
     op: OpLike = "sum",
-    grad: str = "sum",
+    grad: GradLike = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
@@ -254,16 +318,36 @@ def all_reduce(
     x: Tensor,
     *,
     op: OpLike = "sum",
-    grad: str = "sum",
+    grad: GradLike = "sum",
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Tensor | _C.TensorHandle:
-    """All ranks' tensors, which have one shape, combined by `op`: sum, avg (or mean), min, max, product.
+    """All ranks' tensors, which have one shape, combined by `op`.
 
-    Addends are taken in rank order, so the bits are the same on every rank and in every call. `grad` says what backward
-    does: "sum" adds the gradients of all ranks, which is the adjoint; "mean" divides that by the ranks; "local" keeps
-    this rank's own. min, max and product have none.
+    Addends are taken in rank order, so the bits are the same on every rank and in every call.
+
+    Args:
+        x: This rank's addend. It is not changed.
+        op: "sum", "avg" (or "mean"), "min", "max", "product", or a ReduceOp.
+        grad: What backward does. "sum" adds the gradients of all ranks, which is the adjoint; "mean" divides that by
+            the ranks; "local" keeps this rank's own. min, max and product have no gradient.
+        out: Where the result is written.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+        async_op: Return a handle at once; its `wait()` returns what the plain call would.
+
+    Returns:
+        The combination, on every rank.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> sw.all_reduce(torch.tensor([1.0, 2.0]), op="max")
+        tensor([1., 2.])
     """
     if is_compiling():
         return _traced.all_reduce(x, _op_name(op), grad, out, group, async_op)  # type: ignore[no-any-return]
@@ -271,15 +355,48 @@ def all_reduce(
 
 
 def gather_sizes(x: Tensor, dim: int = 0, *, group: GroupLike = None) -> tuple[int, ...]:
-    """Every rank's size along `dim`. The other dims may differ between the ranks."""
+    """Every rank's size along `dim`. The other dims may differ between the ranks.
+
+    Args:
+        x: This rank's tensor.
+        dim: The dim that is measured.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+
+    Returns:
+        A size per rank.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> sw.gather_sizes(torch.ones(3, 2), dim=1)
+        (2,)
+    """
     if is_compiling():
         return _traced.gather_sizes(x, dim, group)
     return _C.gather_sizes(x, dim, resolve_group(group, "gather_sizes"))
 
 
 def split_by_rank(parts: Sequence[Tensor] | Tensor, *, group: GroupLike = None) -> Ragged:
-    """This rank's part of a sequence with one tensor per rank, or of a tensor with the ranks along dim 0, and the
-    number of rows of every rank's part. Communicates nothing."""
+    """This rank's part of something that has one part per rank. Communicates nothing.
+
+    Args:
+        parts: A sequence with one tensor per rank, or a tensor with the ranks along dim 0.
+        group: The ranks that take part; None is the default group.
+
+    Returns:
+        This rank's part, and the number of rows of every rank's part.
+
+    Raises:
+        ValueError: The number of parts is not the number of ranks.
+
+    Example:
+        >>> sw.split_by_rank([torch.ones(3)])
+        (tensor([1., 1., 1.]), (3,))
+    """
     if is_compiling():
         return _traced.split_by_rank(parts, group)
     return _C.split_by_rank(parts, resolve_group(group, "split_by_rank"))

@@ -42,7 +42,7 @@ def placement_of(placement: object) -> Placement:
     if type(placement) is theirs.Replicate:
         return Replicate()
     if type(placement) is theirs.Partial:
-        return Partial(placement.reduce_op)
+        return Partial(placement.reduce_op)  # type: ignore[arg-type]  # refused where it is another word
     if isinstance(placement, theirs._StridedShard):
         raise ValueError(
             f"placement {placement!r} is strided: what a rank holds is no box, unless the stride stands for an order "

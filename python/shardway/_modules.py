@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from shardway._collectives import (
+    GradLike,
     OpLike,
     Ragged,
     SizesLike,
@@ -18,15 +19,31 @@ from shardway._rooted import broadcast, gather_v, scatter_v
 
 
 class AllGather(nn.Module):
-    """all_gather_v as a module: `AllGather(dim)(x)` gives the gathered tensor and the sizes."""
+    """`all_gather_v` as a module without parameters. Its call takes `(x, sizes=None)`, and it gives the gathered tensor
+    and the sizes.
 
-    def __init__(self, dim: int = 0, *, grad: str = "sum", group: GroupLike = None) -> None:
+    Args:
+        dim: As in the function.
+        grad: "sum", "mean" or "local".
+        group: The ranks that take part; None is the default group.
+
+    Raises:
+        ValueError: What `all_gather_v` raises, when the module is called.
+
+    Example:
+        >>> gathered, sizes = sw.AllGather(dim=0)(torch.ones(3, 2))
+        >>> sizes
+        (3,)
+    """
+
+    def __init__(self, dim: int = 0, *, grad: GradLike = "sum", group: GroupLike = None) -> None:
         super().__init__()
         self.dim = dim
         self.grad = grad
         self.group = group
 
     def forward(self, x: Tensor, sizes: SizesLike | None = None) -> Ragged:
+        """What `all_gather_v` gives."""
         return all_gather_v(x, self.dim, sizes=sizes, grad=self.grad, group=self.group)
 
     def extra_repr(self) -> str:
@@ -34,7 +51,21 @@ class AllGather(nn.Module):
 
 
 class ReduceScatter(nn.Module):
-    """reduce_scatter_v as a module: `ReduceScatter(dim)(x, sizes)` gives this rank's part."""
+    """`reduce_scatter_v` as a module without parameters. Its call takes `(x, sizes=None)`, and it gives this rank's
+    part.
+
+    Args:
+        dim: As in the function.
+        op: "sum", "avg" (or "mean"), "min", "max", "product".
+        group: The ranks that take part; None is the default group.
+
+    Raises:
+        ValueError: What `reduce_scatter_v` raises, when the module is called.
+
+    Example:
+        >>> sw.ReduceScatter()(torch.arange(3))
+        tensor([0, 1, 2])
+    """
 
     def __init__(self, dim: int = 0, *, op: OpLike = "sum", group: GroupLike = None) -> None:
         super().__init__()
@@ -43,6 +74,7 @@ class ReduceScatter(nn.Module):
         self.group = group
 
     def forward(self, x: Tensor, sizes: SizesLike | None = None) -> Tensor:
+        """What `reduce_scatter_v` gives."""
         return reduce_scatter_v(x, sizes, self.dim, op=self.op, group=self.group)
 
     def extra_repr(self) -> str:
@@ -50,7 +82,20 @@ class ReduceScatter(nn.Module):
 
 
 class AllToAll(nn.Module):
-    """all_to_all_v as a module: `AllToAll(dim)(x, send_sizes)` gives what arrived and the size of each block."""
+    """`all_to_all_v` as a module without parameters. Its call takes `(x, send_sizes, recv_sizes=None)`, and it gives
+    what arrived and the size of each block.
+
+    Args:
+        dim: As in the function.
+        group: The ranks that take part; None is the default group.
+
+    Raises:
+        ValueError: What `all_to_all_v` raises, when the module is called.
+
+    Example:
+        >>> sw.AllToAll()(torch.arange(3), [3])
+        (tensor([0, 1, 2]), (3,))
+    """
 
     def __init__(self, dim: int = 0, *, group: GroupLike = None) -> None:
         super().__init__()
@@ -58,6 +103,7 @@ class AllToAll(nn.Module):
         self.group = group
 
     def forward(self, x: Tensor, send_sizes: SizesLike, recv_sizes: SizesLike | None = None) -> Ragged:
+        """What `all_to_all_v` gives."""
         return all_to_all_v(x, send_sizes, self.dim, recv_sizes=recv_sizes, group=self.group)
 
     def extra_repr(self) -> str:
@@ -65,15 +111,30 @@ class AllToAll(nn.Module):
 
 
 class AllReduce(nn.Module):
-    """all_reduce as a module: `AllReduce()(x)` gives the sum of all ranks' tensors."""
+    """`all_reduce` as a module without parameters. Its call takes `(x)`, and it gives the combination of all ranks'
+    tensors.
 
-    def __init__(self, *, op: OpLike = "sum", grad: str = "sum", group: GroupLike = None) -> None:
+    Args:
+        op: "sum", "avg" (or "mean"), "min", "max", "product".
+        grad: "sum", "mean" or "local".
+        group: The ranks that take part; None is the default group.
+
+    Raises:
+        ValueError: What `all_reduce` raises, when the module is called.
+
+    Example:
+        >>> sw.AllReduce(op="max")(torch.arange(3))
+        tensor([0, 1, 2])
+    """
+
+    def __init__(self, *, op: OpLike = "sum", grad: GradLike = "sum", group: GroupLike = None) -> None:
         super().__init__()
         self.op = op
         self.grad = grad
         self.group = group
 
     def forward(self, x: Tensor) -> Tensor:
+        """What `all_reduce` gives."""
         return all_reduce(x, op=self.op, grad=self.grad, group=self.group)
 
     def extra_repr(self) -> str:
@@ -81,7 +142,19 @@ class AllReduce(nn.Module):
 
 
 class Broadcast(nn.Module):
-    """broadcast as a module: `Broadcast(src)(x)` gives the tensor of rank `src`."""
+    """`broadcast` as a module without parameters. Its call takes `(x)`, and it gives the tensor of rank `src`.
+
+    Args:
+        src: The global rank that has the tensor.
+        group: The ranks that take part; None is the default group.
+
+    Raises:
+        ValueError: What `broadcast` raises, when the module is called.
+
+    Example:
+        >>> sw.Broadcast(src=0)(torch.arange(3))
+        tensor([0, 1, 2])
+    """
 
     def __init__(self, src: int = 0, *, group: GroupLike = None) -> None:
         super().__init__()
@@ -89,6 +162,7 @@ class Broadcast(nn.Module):
         self.group = group
 
     def forward(self, x: Tensor) -> Tensor:
+        """What `broadcast` gives."""
         return broadcast(x, self.src, group=self.group)
 
     def extra_repr(self) -> str:
@@ -96,7 +170,22 @@ class Broadcast(nn.Module):
 
 
 class Gather(nn.Module):
-    """gather_v as a module: `Gather(dst, dim)(x)` gives the gathered tensor, on `dst`, and the sizes."""
+    """`gather_v` as a module without parameters. Its call takes `(x, sizes=None)`, and it gives the gathered tensor, on
+    `dst`, and the sizes.
+
+    Args:
+        dst: The global rank that gets them.
+        dim: As in the function.
+        group: The ranks that take part; None is the default group.
+
+    Raises:
+        ValueError: What `gather_v` raises, when the module is called.
+
+    Example:
+        >>> gathered, sizes = sw.Gather(dst=0)(torch.ones(3, 2))
+        >>> sizes
+        (3,)
+    """
 
     def __init__(self, dst: int = 0, dim: int = 0, *, group: GroupLike = None) -> None:
         super().__init__()
@@ -105,6 +194,7 @@ class Gather(nn.Module):
         self.group = group
 
     def forward(self, x: Tensor, sizes: SizesLike | None = None) -> Ragged:
+        """What `gather_v` gives."""
         return gather_v(x, self.dst, self.dim, sizes=sizes, group=self.group)
 
     def extra_repr(self) -> str:
@@ -112,7 +202,21 @@ class Gather(nn.Module):
 
 
 class Scatter(nn.Module):
-    """scatter_v as a module: `Scatter(src, dim)(x, sizes)` gives this rank's part of what `src` has."""
+    """`scatter_v` as a module without parameters. Its call takes `(x, sizes=None)`, and it gives this rank's part of
+    what `src` has.
+
+    Args:
+        src: The global rank that has the tensor.
+        dim: As in the function.
+        group: The ranks that take part; None is the default group.
+
+    Raises:
+        ValueError: What `scatter_v` raises, when the module is called.
+
+    Example:
+        >>> sw.Scatter(src=0)(torch.arange(3))
+        tensor([0, 1, 2])
+    """
 
     def __init__(self, src: int = 0, dim: int = 0, *, group: GroupLike = None) -> None:
         super().__init__()
@@ -121,6 +225,7 @@ class Scatter(nn.Module):
         self.group = group
 
     def forward(self, x: Tensor | None, sizes: SizesLike | None = None) -> Tensor:
+        """What `scatter_v` gives."""
         return scatter_v(x, self.src, self.dim, sizes=sizes, group=self.group)
 
     def extra_repr(self) -> str:

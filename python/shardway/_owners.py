@@ -145,10 +145,12 @@ def to_owners(
             gradients are enabled.
 
     Example:
-        >>> owners = sw.to_owners(momenta)
-        >>> for _ in range(steps):
-        ...     whole = owners.run()
-        ...     updates = owners.back({i: orthogonal(m) for i, m in whole.items()})
+        >>> layout = sw.Layout((4, 4), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])
+        >>> owners = sw.to_owners([sw.MeshTensor(torch.ones(4, 4), layout)])
+        >>> whole = owners.run()
+        >>> [update] = owners.back({i: 2 * m for i, m in whole.items()})
+        >>> update.local.sum()
+        tensor(32.)
     """
     given: list[Any] = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-    from shardway._C import PlacementLike
+    from shardway._C import PlacementLike, Rules
 
 LayoutLike: TypeAlias = "Layout | DTensorSpec"
 
@@ -24,26 +24,61 @@ def plan(
     topology: Topology | None = None,
     max_bytes: int | None = None,
     *,
-    rules: str = "shardway",
+    rules: Rules = "shardway",
 ) -> Plan:
     """The cheapest plan from layout `a` to layout `b`, the same on every rank. Kept, so that asking again is cheap.
 
-    No step needs more than `max_bytes` on any rank: its input, the plan's input, its output and what it stages.
-    `topology` None is the file in SHARDWAY_TOPOLOGY, else assumed figures with LOCAL_WORLD_SIZE ranks a host, else
-    one host. `rules` "torch_2_13" searches the steps of DTensor's planner at its prices. Nothing is communicated.
+    Nothing is communicated, with one exception: for a MeshTensor `a` and no topology the plan knows the hosts of the
+    tensor's group; before the group's first call it is therefore collective.
 
-    For a MeshTensor `a` it is the plan that `redistribute` would run, and `b` may be placements. With `topology` None
-    it knows the hosts of the tensor's group; before the group's first call it is therefore collective.
+    Args:
+        a: A Layout or a DTensorSpec, or a MeshTensor: then it is the plan that `redistribute` would run.
+        b: A Layout or a DTensorSpec; for a MeshTensor also placements.
+        topology: What communication costs. None is the file in SHARDWAY_TOPOLOGY, else assumed figures with
+            LOCAL_WORLD_SIZE ranks a host, else one host.
+        max_bytes: No step needs more on any rank: its input, the plan's input, its output and what it stages.
+        rules: Whose steps and prices: "shardway", or "torch_2_13", those of DTensor's planner.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ValueError: There is no such plan: addends would have to be made, or `max_bytes` is too small; or an argument is
+            invalid.
+
+    Example:
+        >>> mesh = sw.Mesh((2, 4), names=("dp", "tp"))
+        >>> a = sw.Layout((4096, 4096), torch.float32, mesh, [sw.Shard(0), sw.Partial()])
+        >>> b = a.with_([sw.Replicate(), sw.Shard(1)])
+        >>> [step.kind for step in sw.plan(a, b).steps]
+        ['reduce_scatter', 'all_gather']
     """
     return _C.plan(a, b, topology, max_bytes, rules)
 
 
 def redistribute_cost(
-    a: LayoutLike, b: LayoutLike, topology: Topology | None = None, *, rules: str = "shardway"
+    a: LayoutLike, b: LayoutLike, topology: Topology | None = None, *, rules: Rules = "shardway"
 ) -> float:
-    """Microseconds that the cheapest plan takes; infinite where addends would have to be made.
+    """Microseconds that the cheapest plan takes.
 
-    `rules` "torch_2_13" and "seed_004" give what their own redistribute_cost returns.
+    Args:
+        a: A Layout or a DTensorSpec.
+        b: The same.
+        topology: As in `plan`.
+        rules: "shardway"; "torch_2_13" and "seed_004" give what their own redistribute_cost returns.
+
+    Returns:
+        The cost; infinite where addends would have to be made.
+
+    Raises:
+        ValueError: An argument is invalid.
+
+    Example:
+        >>> mesh = sw.Mesh((2, 4), names=("dp", "tp"))
+        >>> a = sw.Layout((4096, 4096), torch.float32, mesh, [sw.Shard(0), sw.Partial()])
+        >>> b = a.with_([sw.Replicate(), sw.Shard(1)])
+        >>> 0 < sw.redistribute_cost(a, b) < sw.redistribute_cost(b, a)
+        True
     """
     if not isinstance(a, Layout):
         a = _layout_of(a, "redistribute_cost: a")
@@ -53,14 +88,42 @@ def redistribute_cost(
 
 
 def draw(layout: LayoutLike, columns: int | None = None) -> str:
-    """Which ranks hold which part, as text for a terminal of so many columns, or of this one's."""
+    """Which ranks hold which part, as text.
+
+    Args:
+        layout: A Layout or a DTensorSpec.
+        columns: How wide the text may be; None is as wide as the terminal.
+
+    Returns:
+        Lines of text.
+
+    Raises:
+        ValueError: `columns` is less than 1, or the layout is none.
+
+    Example:
+        >>> layout = sw.Layout((4, 4), torch.float32, sw.Mesh((2,)), [sw.Shard(0)])
+        >>> print(sw.draw(layout, columns=40))
+        f32[4,4] on 2: S0
+        dim 0 down, dim 1 across; in each cell the ranks that hold it
+          0   4
+          +---+
+        0 | 0 |
+          +---+
+        2 | 1 |
+          +---+
+        <BLANKLINE>
+    """
     if not isinstance(layout, Layout):
         layout = _layout_of(layout, "draw: layout")
     return _C.draw(layout, shutil.get_terminal_size().columns if columns is None else columns)
 
 
 def clear_plans() -> None:
-    """Forgets the plans made so far."""
+    """Forgets the plans made so far.
+
+    Example:
+        >>> sw.clear_plans()
+    """
     _C.clear_plans()
 
 

@@ -154,10 +154,13 @@ def prepare(op: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Pr
         ValueError: What the op raises, on the same ranks; also where an input requires grad and gradients are enabled.
 
     Example:
+        >>> x = torch.zeros(2)
         >>> call = sw.prepare(sw.all_gather_v, x)
-        >>> for _ in range(steps):
-        ...     x.copy_(fresh())
+        >>> for step in range(3):
+        ...     x += 1
         ...     gathered, sizes = call.run()
+        >>> gathered
+        tensor([3., 3.])
     """
     if op not in _OPS:
         names = ", ".join(each.__name__ for each in _OPS)

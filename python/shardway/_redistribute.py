@@ -149,29 +149,47 @@ def redistribute(
 ) -> Any:
     """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
 
-    Every rank of the tensor's group calls it. The cheapest plan runs, or the given one; the ranks first compare what
-    they are about to do, and a disagreement or one rank's bad argument is the same ValueError on all of them.
-    A rank that has no part of the tensor may pass None for it, alone or in a list: it learns from the others how the
-    tensor lies. Its group is `group`, else that of a MeshTensor in the list, else the default group; its result is a
-    DTensor where `mesh` is a DeviceMesh, else a MeshTensor. A rank that has a part and passes None is refused, on all.
-    `placements` may also be a Layout, which can say an order of shards, or None where a plan is given. With
-    `max_bytes` no step needs more on any rank. An unchanged layout gives the tensor itself; otherwise the result
-    shares no memory with `t`.
+    Every rank of the tensor's group calls it. The ranks first compare what they are about to do. An unchanged layout
+    gives the tensor itself; otherwise the result shares no memory with `t`.
 
-    Backward redistributes the gradient of the result, which has the result's placements with Replicate for Partial
-    or `grad_placements`, to those of `t`; docs/gradients.md. It is a collective: every rank of the group runs it.
+    Backward redistributes the gradient of the result to the placements of `t`, with Replicate for Partial;
+    docs/gradients.md has the rule. It is a collective: every rank of the group runs it.
 
-    A list of tensors gives a list: all move in one exchange per step. `placements` are those of all, or a list
-    with those of each; neither `plan` nor `grad_placements` is for lists.
+    Args:
+        t: A MeshTensor, a DTensor, or a list of either: all of a list move in one exchange per step. A rank that has no
+            part may pass None, alone or in a list: it learns from the others how the tensor lies. Its group is `group`,
+            else that of a MeshTensor in the list, else the default group; its result is a DTensor where `mesh` is a
+            DeviceMesh, else a MeshTensor.
+        placements: One per dim of the target's mesh; a Layout, which can say an order of shards; or None where `plan`
+            is given. For a list, those of all, or a list with those of each.
+        mesh: The target's mesh; None is the tensor's own.
+        topology: What communication costs, as in `plan`.
+        max_bytes: No step needs more memory than this on any rank.
+        plan: The plan to run, for one tensor; None is the cheapest.
+        grad_placements: How the gradient of the result lies, for one MeshTensor; None is as the result, with Replicate
+            for Partial.
+        async_op: Return a handle at once; its `wait()` returns the tensor.
+        group: After a death, the group of the living ranks, as `shrink` gives it: each part comes from a living rank
+            that holds it. Without `mesh` the result is on the living ranks of a mesh of one dim. It has no gradient.
+        copies: With such a group, the same tensor in other layouts, a MeshTensor or several; for a list, an entry per
+            tensor.
+        out: For a list of MeshTensors, where the parts of the results are written: an entry per tensor, of the part's
+            shape and dtype, or None for a result in memory of its own. An entry may be any view; it shares memory
+            neither with another nor with the tensors. A prepared call writes there in every run.
 
-    After a death `group` is that of the living ranks, as `shrink` gives it: each part of a MeshTensor comes from a
-    living rank that holds it, by a replica or by one of `copies`: the same tensor in other layouts, a MeshTensor or
-    several, for a list an entry per tensor. What nobody holds any more is a ValueError on every rank that names the
-    lost boxes. Without `mesh` the result is on the living ranks of a mesh of one dim. It has no gradient.
+    Returns:
+        The tensor, or the list of them, in the new layout.
 
-    With `out`, for a list of MeshTensors, the parts of the results are written there: an entry per tensor, of the
-    part's shape and dtype, None for a result in memory of its own and on a rank that has no part. An entry may be any
-    view; it shares memory neither with another nor with the tensors. A prepared call writes there in every run.
+    Raises:
+        ValueError: An argument is invalid, ranks disagree, or addends would have to be made; on every rank. After a
+            death: no living rank holds some part, which the error names.
+        DistBackendError: A rank was lost or did not come within the group's timeout.
+
+    Example:
+        >>> layout = sw.Layout((4, 2), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])
+        >>> t = sw.MeshTensor(torch.ones(4, 2), layout)
+        >>> sw.redistribute(t, [sw.Replicate()]).local.shape
+        torch.Size([4, 2])
     """
     if isinstance(t, MeshTensor):
         if out is not None:
@@ -243,8 +261,24 @@ def distribute(
 ) -> MeshTensor:
     """A whole tensor put on a mesh. Every rank of the group calls it.
 
-    With `src`, a global rank, that rank sends shape, dtype and to each rank its part; the others may pass None.
-    Without, every rank has the tensor and copies its part out of it, and nothing but a comparison is communicated.
+    Args:
+        tensor: The whole tensor. With `src`, only that rank needs it; the others may pass None.
+        mesh: Where it goes: a Mesh or a DeviceMesh.
+        placements: One per dim of the mesh.
+        src: The global rank that sends shape, dtype and to each rank its part. None: every rank has the tensor and
+            copies its part out of it, and nothing but a comparison is communicated.
+        group: The ranks that take part; None is the default group.
+
+    Returns:
+        This rank's part with its layout.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree; on every rank.
+
+    Example:
+        >>> t = sw.distribute(torch.ones(4, 2), sw.Mesh((1,)), [sw.Shard(0)])
+        >>> t.local.shape
+        torch.Size([4, 2])
     """
     return _C.distribute(tensor, mesh, placements, src, group)
 
@@ -253,12 +287,19 @@ def distribute(
 def use_for_dtensor() -> Iterator[None]:
     """Inside the block DTensor's own redistributes run on shardway, forward and backward.
 
-    That is `DTensor.redistribute` and `full_tensor`, those that matmuls and parallel modules need, and the backward
-    of `from_local`. How DTensor chooses its shardings is torch's as before. `stats()["dtensor"]` counts what was
-    moved and, by reason, what was left to torch: traced code, `async_op=True`, whatever an active TorchDispatchMode
-    is to see, placements that are no boxes, addends to be made, meshes whose ranks no process group has or whose group
-    is written in Python. Blocks may be nested, and those of other threads do not matter; every rank of a mesh is in a
+    That is `DTensor.redistribute` and `full_tensor`, those that matmuls and parallel modules need, and the backward of
+    `from_local`. How DTensor chooses its shardings stays torch's choice. `stats()["dtensor"]` counts what was moved
+    and, by reason, what was left to torch: traced code, `async_op=True`, whatever an active TorchDispatchMode is to
+    see, placements that are no boxes, addends to be made, meshes whose ranks no process group has or whose group is
+    written in Python. Blocks may be nested, and those of other threads do not matter. Every rank of a mesh is in a
     block, and in such a mode, or none is.
+
+    Returns:
+        A context manager.
+
+    Example:
+        >>> with sw.use_for_dtensor():
+        ...     pass
     """
     from shardway._dtensor_engine import close_block, open_block
 

@@ -32,9 +32,29 @@ def broadcast(
 def broadcast(
     x: Tensor, src: int = 0, *, group_src: int | None = None, group: GroupLike = None, async_op: bool = False
 ) -> Tensor | _C.TensorHandle:
-    """The tensor of rank `src`, on every rank, as a new tensor. The others bring one of the same shape and dtype.
+    """The tensor of rank `src`, on every rank, as a new tensor.
 
     Backward adds all ranks' gradients up on `src`; the others get zeros.
+
+    Args:
+        x: On `src` the tensor; on the others one of the same shape and dtype, whose values do not matter.
+        src: The global rank that has the tensor.
+        group_src: The same as a rank of the group, instead of `src`.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+        async_op: Return a handle at once; its `wait()` returns what the plain call would.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> sw.broadcast(torch.tensor([1, 2]), src=0)
+        tensor([1, 2])
     """
     if is_compiling():
         return _traced.broadcast(x, src, group_src, group, async_op)  # type: ignore[no-any-return]
@@ -96,12 +116,32 @@ def gather_v(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
-    """On rank `dst` the tensors of all ranks, one after the other along `dim`, on the others one without rows; and on
-    every rank the size of each.
+    """On rank `dst` the tensors of all ranks, one after the other along `dim`; on the others a tensor without rows.
 
     Backward is scatter_v of the gradient that `dst` has; every rank runs it.
 
-    A list of tensors is gathered in one exchange, and gives the list of results and the list of their sizes.
+    Args:
+        x: This rank's tensor, of any length along `dim`. A list of tensors is gathered in one exchange.
+        dst: The global rank that gets them.
+        dim: The dim along which the tensors are joined.
+        sizes: Every rank's length along `dim`, if known. For a list, an entry per tensor.
+        group_dst: The same as `dst`, as a rank of the group, instead of it.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+        async_op: Return a handle at once; its `wait()` returns what the plain call would.
+
+    Returns:
+        The gathered tensor, and on every rank a tuple with the size of every rank. For a list, two lists.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> gathered, sizes = sw.gather_v(torch.ones(3, 2), dst=0)
+        >>> sizes
+        (3,)
     """
     if is_compiling():
         return _traced.gather_v(x, dst, group_dst, dim, sizes, group, async_op)  # type: ignore[no-any-return]
@@ -166,14 +206,33 @@ def scatter_v(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Tensor | list[Tensor] | _C.TensorHandle | _C.TensorListHandle:
-    """This rank's part, along `dim`, of the tensor of rank `src`, which is cut by `sizes`, or as torch.chunk cuts.
+    """This rank's part, along `dim`, of the tensor of rank `src`.
 
-    `x` and `sizes` matter on `src` alone, which tells the others shape, dtype and sizes: they pass None. Backward is
-    gather_v of the gradients to `src`; every rank runs it. To differentiate that gradient again, the others pass an `x`
-    without rows that requires grad.
+    Backward is gather_v of the gradients to `src`; every rank runs it. To differentiate that gradient again, the others
+    pass an `x` without rows that requires grad.
 
-    A list of tensors is scattered in one exchange, and gives a list; the others pass an empty list, or one of such
-    tensors without rows.
+    Args:
+        x: On `src` the tensor, or a list of tensors, which is scattered in one exchange. The others pass None, or an
+            empty list; `src` tells them shape, dtype and sizes.
+        src: The global rank that has the tensor.
+        dim: The dim that is cut.
+        sizes: On `src`, the length of every rank's part; without it the tensor is cut as torch.chunk cuts.
+        group_src: The same as `src`, as a rank of the group, instead of it.
+        group: The ranks that take part; None is the default group. Also a name, a DeviceMesh of one dim, or (mesh,
+            dim).
+        async_op: Return a handle at once; its `wait()` returns what the plain call would.
+
+    Returns:
+        This rank's part; a list of them for a list.
+
+    Raises:
+        ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
+            the group stays usable.
+        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+
+    Example:
+        >>> sw.scatter_v(torch.arange(3), src=0, sizes=[3])
+        tensor([0, 1, 2])
     """
     if is_compiling():
         return _traced.scatter_v(x, src, group_src, dim, sizes, group, async_op)  # type: ignore[no-any-return]

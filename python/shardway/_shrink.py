@@ -26,12 +26,24 @@ ATTEMPT = timedelta(seconds=1)
 def shrink(group: GroupLike = None, *, timeout: timedelta | float | None = None) -> ProcessGroup:
     """The group of the ranks that call this, in their order; the old group is over on every rank.
 
-    For ranks of which some have died, or do not come. A rank that has died is left out at once, one that lives and does
-    not come when the others have waited for `timeout` (a timedelta or seconds; the group's own without one, at most 10
-    s). Ranks may die meanwhile. A rank that comes too late gets a DistBackendError that names those who went on.
+    For ranks of which some have died, or do not come. Ranks may die meanwhile. Ranks that share memory need nothing
+    else: the store may have died with its rank, and the new group brings its own. Others agree through the group's
+    store, which must live.
 
-    Ranks that share memory need nothing else: the store may have died with its rank, and the new group brings its own.
-    Others agree through the group's store, which must live.
+    Args:
+        group: The old group; None is the default group.
+        timeout: How long a rank that lives is waited for, as a timedelta or in seconds; None is the group's own, at
+            most 10 s. A rank that has died is left out at once.
+
+    Returns:
+        The new group, with the same backends. Global ranks stay as they are.
+
+    Raises:
+        ValueError: There is no group, or the timeout is negative.
+        DistBackendError: This rank came too late; the error names those who went on.
+
+    Example:
+        >>> living = sw.shrink()  # doctest: +SKIP
     """
     old = resolve_group(group, "shrink")
     if old is None:

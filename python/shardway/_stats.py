@@ -16,13 +16,17 @@ _left_to_torch: Counter[str] = Counter()
 def stats() -> dict[str, dict[str, object]]:
     """Counts of this process since it started.
 
-    `stats()["dtensor"]` tells what `use_for_dtensor` did: `moved` is how many of DTensor's redistributes ran on
-    shardway, `left_to_torch` how many did not, by reason.
+    Returns:
+        A dict of dicts. `"dtensor"` tells what `use_for_dtensor` did: `moved` is how many of DTensor's redistributes
+        ran on shardway, `left_to_torch` how many did not, by reason. `"tuning"` tells how groups in shared memory move
+        what lies in ordinary memory: `processor`, and under `groups` a dict for those that were tuned alike, with
+        `ranks`, how many `groups` there were, `shares_cache` (whether all cores that the ranks may run on share their
+        last cache), and the choices `swap` and `hand_back`, each with where it comes from: a default, or
+        SHARDWAY_TUNING (`swap_from`, `hand_back_from`).
 
-    `stats()["tuning"]` tells how groups in shared memory move what lies in ordinary memory: `processor`, and under
-    `groups` a dict for those that were tuned alike, with `ranks`, how many `groups` there were, `shares_cache` (whether
-    all cores that the ranks may run on share their last cache), and the choices `swap` and `hand_back`, each with
-    where it comes from: a default, or SHARDWAY_TUNING (`swap_from`, `hand_back_from`).
+    Example:
+        >>> sorted(sw.stats())
+        ['dtensor', 'tuning']
     """
     with _lock:
         dtensor: dict[str, object] = {"moved": _moved, "left_to_torch": dict(_left_to_torch)}
@@ -30,20 +34,40 @@ def stats() -> dict[str, dict[str, object]]:
 
 
 def last_calls() -> list[dict[str, object]]:
-    """The last 64 calls of this process, the newest last: those in shared memory, and shardway's own on other engines.
+    """The last 64 calls of this process: those in shared memory, and shardway's own on other engines.
 
-    Each has `op`, `number` (of the group's calls), `group` (a number that is the same on all of its ranks), `rank` and
-    `size` in that group, `bytes`, `state` ("running", "done" or "failed"), `begun_s_ago`, and `seconds`, which it took
-    or has taken so far. `shardway status` shows the same of all processes of a job, from outside.
+    `shardway status` shows the same of all processes of a job, from outside.
+
+    Returns:
+        A dict per call, the newest last, with `op`, `number` (of the group's calls), `group` (a number that is the same
+        on all of its ranks), `rank` and `size` in that group, `bytes`, `state` ("running", "done" or "failed"),
+        `begun_s_ago`, and `seconds`, which it took or has taken so far.
+
+    Example:
+        >>> for call in sw.last_calls():
+        ...     print(call["op"], call["state"])
     """
     return _C.last_calls()
 
 
 def dump_last_calls(prefix: str | os.PathLike[str]) -> str:
-    """Writes the last calls of this process in the format of torch's flight recorder, to the file `prefix` + its rank.
+    """Writes the last calls of this process in the format of torch's flight recorder.
 
-    Gives the file's name back. Local: every rank that calls it leaves a file, and `torchfrtrace FOLDER` compares them.
-    `shardway status --dump PREFIX` writes the files of all ranks of a job from outside, even when they hang.
+    Local: every rank that calls it leaves a file, and `torchfrtrace FOLDER` compares them. `shardway status --dump
+    PREFIX` writes the files of all ranks of a job from outside, even when they hang.
+
+    Args:
+        prefix: How the file's name begins; the rank follows.
+
+    Returns:
+        The file's name.
+
+    Raises:
+        RuntimeError: The file cannot be written.
+
+    Example:
+        >>> sw.dump_last_calls("calls/rank_")  # doctest: +SKIP
+        'calls/rank_0'
     """
     return _C.dump_last_calls(os.fspath(prefix))
 

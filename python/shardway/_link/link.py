@@ -51,14 +51,17 @@ class JobLink:
 
     @property
     def role(self) -> str:
+        """The name of this job."""
         return self._membership.claim.role
 
     @property
     def rank(self) -> int:
+        """This process's rank in the role."""
         return self._membership.claim.rank
 
     @property
     def size(self) -> int:
+        """How many ranks the role has."""
         return self._membership.claim.size
 
     def publish(self, tensors: Mapping[str, object]) -> Source:
@@ -281,10 +284,27 @@ def connect(
 ) -> JobLink:
     """Joins this process to the link at `address`, as a rank of a role: a job, or a replica of one.
 
-    Collective over the role, whose ranks are started in any order. `rank` and `size` default to RANK and WORLD_SIZE,
-    then to the default group's. Rank 0 of the first job on the address's host holds the link: it listens there. All
-    processes know one `secret` (else SHARDWAY_LINK_SECRET); SECURITY.md says what it protects. No call waits longer
-    than about `timeout` (a timedelta or seconds; 5 minutes) for others. Use it in a `with` block, or close it.
+    Collective over the role, whose ranks are started in any order. Rank 0 of the first job on the address's host holds
+    the link: it listens there. Use it in a `with` block, or close it.
+
+    Args:
+        address: Such as tcp://10.0.0.1:29700, of the host of the first job.
+        role: The name of the job.
+        rank: This process's rank in the role. None is RANK, else the default group's.
+        size: How many ranks the role has. None is WORLD_SIZE, else the default group's.
+        secret: What all processes of the link know; None is SHARDWAY_LINK_SECRET. SECURITY.md says what it protects.
+        timeout: No call waits longer than about this for others: a timedelta or seconds; None is 5 minutes.
+
+    Returns:
+        The link.
+
+    Raises:
+        ValueError: An argument is invalid, or another process has this rank of the role.
+        DistBackendError: The other ranks of the role did not come in time.
+
+    Example:
+        >>> with sw.connect("tcp://127.0.0.1:29700", role="trainer") as link:  # doctest: +SKIP
+        ...     link.publish(model.state_dict()).send()
     """
     limit = DEFAULT_TIMEOUT if timeout is None else timeout
     limit = limit if isinstance(limit, timedelta) else timedelta(seconds=limit)

@@ -36,6 +36,10 @@ class Load:
         max_bytes: Of the buffer. Pieces of a rank that do not fit into it together come one portion after the other.
             One piece that does not fit is an error of `subscribe`. A dtype that changes needs the piece twice. Where
             Loads that come together differ in it, the least counts.
+
+    Example:
+        >>> layout = sw.Layout((4, 4), torch.float32, sw.Mesh((2,)), [sw.Shard(0)])
+        >>> load = sw.Load(layout, torch.bfloat16, lambda name, piece: print(name, piece.shape))
     """
 
     layout: Layout

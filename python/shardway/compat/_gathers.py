@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 import shardway as sw
+from shardway._collectives import GradLike
 from shardway._groups import warn_if_alone
 
 Sizes = Tensor | Sequence[int]
@@ -41,7 +42,7 @@ def long_tensor(sizes: Sizes, device: torch.device) -> Tensor:
     return sizes if isinstance(sizes, Tensor) else torch.tensor(sizes, device=device, dtype=torch.long)
 
 
-def gather(x: Tensor, dim: int, sizes: Sizes | None, grad: str) -> tuple[Tensor, Tensor]:
+def gather(x: Tensor, dim: int, sizes: Sizes | None, grad: GradLike) -> tuple[Tensor, Tensor]:
     gathered, found = sw.all_gather_v(x, dim, sizes=sizes, grad=grad)
     return gathered, long_tensor(found if sizes is None else sizes, x.device)
 
