@@ -17,30 +17,7 @@ import shardway as sw
 from shardway._link.declaration import Declared
 from shardway._link.wire import VERSION, packed
 from tests.support.jobs import Place, free_ports
-
-DTYPES = [
-    "bool",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "complex32",
-    "complex64",
-    "complex128",
-]
+from tests.two_torches.job import DTYPES
 
 
 class _ByHand:
