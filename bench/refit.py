@@ -14,7 +14,9 @@ import torch
 from bench import refit_contenders as ways
 from bench.forked_ranks import on_gloo, run_ranks
 from bench.refit_claims import claims_of, not_measured
-from bench.refit_contenders import Groups, Way
+from bench.refit_contenders import Way
+from bench.refit_files import TMPFS, folder_in_memory, through_files
+from bench.refit_gloo import Groups, gathered, in_buckets, messages
 from bench.refit_models import DENSE, EXPERTS, MIB, SMALL, Sides, model_of
 from bench.refit_rows import FIELDS, RefitRow
 from bench.report import OUTPUT_FOLDER, Progress, bytes_text, print_claims, print_table, us_text, write_json
@@ -40,7 +42,7 @@ in one, and experts in stacks. And 500 tensors of 1 KiB. Contenders:
   {ways.MESSAGES}
       isend and irecv of what each generator needs, a tensor after the other
   {ways.CHECKPOINT}
-      torch.distributed.checkpoint: the trainers save to {ways.TMPFS}, the generators load
+      torch.distributed.checkpoint: the trainers save to {TMPFS}, the generators load
   {ways.SAFETENSORS}
       the same with safetensors, where it is installed: a file per trainer, slices of which are read
   {ways.COPY}
@@ -121,7 +123,7 @@ def _measured(task: Task) -> list[RefitRow]:
     size = f"{model.bytes / MIB:.1f} MiB in {len(model.shapes)} tensors"
     print(f"\n{model.name}: {size}, {task.trainers} trainers and {task.generators} generators", flush=True)
     first = ways.places(1 + task.rounds)
-    with ways.folder_in_memory() as folder:
+    with folder_in_memory() as folder:
         found = run_ranks(
             ranks, _measure, task, Meeting(ranks), ways.places(3), first, folder, timeout_s=1800.0, enter=_later
         )
@@ -144,10 +146,10 @@ def _measure(
     sides = Sides(model_of(task.kind, task.mib, task.trainers, task.generators), task.trainers, task.generators, rank)
     _meet_on_gloo()
     groups = Groups(task.trainers, task.generators)
-    contenders = [*ways.copies(sides), *ways.ours(sides, addresses, first), ways.in_buckets(sides, groups)]
+    contenders = [*ways.copies(sides), *ways.ours(sides, addresses, first), in_buckets(sides, groups)]
     if task.kind != SMALL:
-        contenders += [ways.gathered(sides, groups), ways.messages(sides)]
-        contenders += ways.through_files(sides, groups, folder) if folder else []
+        contenders += [gathered(sides, groups), messages(sides)]
+        contenders += through_files(sides, groups, folder) if folder else []
     return _timed(rank, task, meeting, sides, contenders)
 
 
