@@ -31,12 +31,13 @@ struct PlanKey {
   Topology topology;
   std::optional<int64_t> max_bytes;
   Rules rules;
+  std::optional<Relabel> relabel;
 
   // Names of mesh dims count too: a plan shows them, and a topology may give links by them.
   bool operator==(const PlanKey& other) const {
     return from == other.from && to == other.to && from.mesh().names() == other.from.mesh().names() &&
            to.mesh().names() == other.to.mesh().names() && topology == other.topology &&
-           max_bytes == other.max_bytes && rules == other.rules;
+           max_bytes == other.max_bytes && rules == other.rules && relabel == other.relabel;
   }
 };
 
@@ -208,6 +209,15 @@ void check(const Layout& from, const Layout& to, const PlanOptions& options) {
   if (options.max_bytes) throw std::invalid_argument("plan: torch_2_13 knows no max_bytes");
 }
 
+Plan plan_to_relabelled(const Layout& from, const Layout& to, const PlanOptions& options) {
+  const RelabelledTargets targets = relabelled({from}, {to}, *options.relabel, options);
+  PlanOptions without = options;
+  without.relabel.reset();
+  Plan made = *plan(from, targets.to.front(), without);
+  made.relabelling = targets.relabellings.front();
+  return made;
+}
+
 }  // namespace
 
 const char* name_of(StepKind kind) {
@@ -234,11 +244,22 @@ Rules rules_from_name(const std::string& name) {
 std::string Plan::text() const { return text_of(steps, from); }
 
 std::shared_ptr<const Plan> plan(const Layout& from, const Layout& to, const PlanOptions& options) {
-  const PlanKey key{from, to, options.topology ? *options.topology : default_topology(), options.max_bytes,
-                    options.rules};
+  const PlanKey key{from,
+                    to,
+                    options.topology ? *options.topology : default_topology(),
+                    options.max_bytes,
+                    options.rules,
+                    options.relabel};
   Plans& all = plans();
-  const std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex);
   if (const auto found = all.known.find(key); found != all.known.end()) return found->second;
+  if (options.relabel) {
+    lock.unlock();
+    auto made = std::make_shared<const Plan>(plan_to_relabelled(from, to, options));
+    lock.lock();
+    all.keep(key, made);
+    return made;
+  }
   check(from, to, options);
   validate(key.topology);
   auto made = std::make_shared<const Plan>(options.rules == Rules::torch_2_13

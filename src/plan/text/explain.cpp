@@ -108,12 +108,21 @@ std::string steps_table(const Plan& plan, int64_t columns) {
 
 }  // namespace
 
+std::string to_string(const Relabelling& relabelling) {
+  if (relabelling.ranks == relabelling.given_ranks)
+    return "relabelling saves nothing: ranks " + ranges_of(relabelling.ranks) + " stand as they were given";
+  return "relabelled: ranks " + ranges_of(relabelling.ranks) + " stand where " +
+         ranges_of(relabelling.given_ranks) + " were given, and all ranks send " +
+         in_bytes(relabelling.total_bytes) + " instead of " + in_bytes(relabelling.given_total_bytes);
+}
+
 std::string explain(const Plan& plan, int64_t columns) {
   std::string text =
       wrapped(to_string(plan.from) + "  ->  " +
                   (plan.from.mesh() == plan.to.mesh() ? "" : to_string(plan.to.mesh()) + ": ") +
                   placements_text(plan.to),
               columns);
+  if (plan.relabelling) text += wrapped(to_string(*plan.relabelling), columns);
   if (plan.steps.empty()) return text + "nothing to do: the layouts are the same\n";
   text +=
       wrapped(std::to_string(plan.steps.size()) + (plan.steps.size() == 1 ? " step, " : " steps, ") +

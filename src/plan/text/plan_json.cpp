@@ -49,6 +49,13 @@ Json json_of(const Alternative& lost) {
           {"reason", lost.reason}};
 }
 
+Json json_of(const Relabelling& relabelling) {
+  return {{"given_ranks", relabelling.given_ranks},
+          {"ranks", relabelling.ranks},
+          {"given_total_bytes", relabelling.given_total_bytes},
+          {"total_bytes", relabelling.total_bytes}};
+}
+
 Mesh mesh_from(const JsonField& field) {
   std::vector<std::string> names;
   if (field.has("names")) names = field.at("names").texts();
@@ -115,6 +122,13 @@ Alternative alternative_from(const JsonField& field) {
           .reason = field.at("reason").text()};
 }
 
+Relabelling relabelling_from(const JsonField& field) {
+  return {.given_ranks = field.at("given_ranks").integers(),
+          .ranks = field.at("ranks").integers(),
+          .given_total_bytes = field.at("given_total_bytes").integer(),
+          .total_bytes = field.at("total_bytes").integer()};
+}
+
 }  // namespace
 
 std::string to_json(const Plan& plan) {
@@ -136,6 +150,7 @@ std::string to_json(const Plan& plan) {
                 {"steps", steps},
                 {"alternatives", alternatives}};
   if (plan.in_two_levels) document["crossing_bytes"] = plan.crossing_bytes;
+  if (plan.relabelling) document["relabelling"] = json_of(*plan.relabelling);
   return document.dump(1);
 }
 
@@ -156,6 +171,7 @@ Plan plan_from_json(const std::string& text) {
             .layouts_searched = root.at("layouts_searched").integer(),
             .steps_priced = root.at("steps_priced").integer()};
   plan.in_two_levels = root.has("crossing_bytes");
+  if (root.has("relabelling")) plan.relabelling = relabelling_from(root.at("relabelling"));
   if (plan.in_two_levels) plan.crossing_bytes = root.at("crossing_bytes").integer();
   for (const JsonField& step : root.at("steps").items()) plan.steps.push_back(step_from(step));
   for (const JsonField& lost : root.at("alternatives").items())
