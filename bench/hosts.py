@@ -4,7 +4,7 @@ pad-gather-mask."""
 from __future__ import annotations
 
 import argparse
-import functools
+import dataclasses
 import mmap
 import os
 import shutil
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 import shardway as sw
-from bench.rank_programs import RankProgram
+from bench.rank_programs import ProgramFailed, RankProgram
 from bench.report import (
     OUTPUT_FOLDER,
     Claim,
@@ -42,6 +43,8 @@ from tests.support.ranks import run_ranks
 
 KIB, MIB = 2**10, 2**20
 OURS, FLAT, GLOO, PADDED, MPI = "two levels", "flat", "gloo's own", "pad-gather-mask", "Open MPI"
+NO_ANSWER = "no answer"
+PEER_LIMIT_S = 60.0  # of one turn of a program beside ours
 CLAIMED_FROM = 256 * KIB  # bytes a rank
 BYTES_FROM = 64 * KIB
 FLOAT_BYTES = 4
@@ -58,12 +61,14 @@ must cross: each host's rows once to every other host, one sum per host.
   pad-gather-mask  the distributed.py that people copy
   Open MPI         a C++ program under mpirun: MPI_Allgatherv, MPI_Reduce_scatter, MPI_Allreduce, MPI_Bcast
 
-Leaves build/bench/hosts.json. Exits 1 when a claim is missed.
+A program that does not answer within 60 s is ended. Its rows from there on say so, and so does a claim about them.
+
+Leaves build/bench/hosts.json. Exits 1 when a claim is missed or was not measured.
 """
 
 FIELDS = {
     "bytes": "of a rank, on average",
-    "us": "median, from the first rank's start to the last rank's end",
+    "us": "median, from the first rank's start to the last rank's end; null: no answer",
     "crossed": "bytes that all hosts sent in one call",
     "least": "bytes that they have to send",
 }
@@ -75,7 +80,7 @@ class Row:
     op: str
     contender: str
     bytes: int
-    us: float
+    us: float | None  # None: no answer
     samples: int
     crossed: int
     least: int
@@ -216,7 +221,30 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
     )
 
 
-def _open_mpi(made: tuple[Host, ...], host_of: list[int], folder: Path) -> Callable[[], RankProgram] | None:
+class Peer:
+    """A program of ranks beside ours. Once it fails or does not answer, it is ended and asked no more."""
+
+    def __init__(self, program: RankProgram) -> None:
+        self._program: RankProgram | None = program
+
+    def times_us(self, task: str) -> list[float]:
+        """Empty without an answer."""
+        if self._program is None:
+            return []
+        try:
+            return [call.us for call in self._program.turn(task)]
+        except ProgramFailed as why:
+            print(why, flush=True)
+            self._program.close(leave_s=0.0)
+            self._program = None
+            return []
+
+    def close(self) -> None:
+        if self._program is not None:
+            self._program.close()
+
+
+def _open_mpi(made: tuple[Host, ...], host_of: list[int], folder: Path) -> Callable[[], Peer] | None:
     """How one rank starts those of Open MPI, who then wait asleep for their turns; None where it is missing."""
     program = RANK_PROGRAMS / "openmpi_ranks"
     if shutil.which("mpirun.openmpi") is None or not program.exists():
@@ -225,8 +253,8 @@ def _open_mpi(made: tuple[Host, ...], host_of: list[int], folder: Path) -> Calla
     each = [host_of.count(host) for host in range(len(made))]
     # Ranks without a core each that spin would keep one another from running.
     yields = ["--mca", "mpi_yield_when_idle", "1"] if (os.cpu_count() or 1) < len(host_of) else []
-    command = command_on_hosts("openmpi", made, each, folder, *yields, program, folder / "openmpi")
-    return functools.partial(RankProgram, "openmpi", len(host_of), folder, [command])
+    command = command_on_hosts("openmpi", made, each, folder, *yields, program, folder / "openmpi", memory=True)
+    return lambda: Peer(RankProgram("openmpi", len(host_of), folder, [command], PEER_LIMIT_S))
 
 
 def _measure(
@@ -237,7 +265,7 @@ def _measure(
     mean_sizes: list[int],
     rounds: int,
     limit_s: float,
-    start_mpi: Callable[[], RankProgram] | None,
+    start_mpi: Callable[[], Peer] | None,
 ) -> list[tuple[Row, int]]:
     """Rows with the bytes that this rank's host sent, counted by the first rank of each host alone."""
     torch.set_num_threads(1)
@@ -276,20 +304,24 @@ def _measure(
                     before = sent_bytes()
                     clock.meet(rank)
                     if mpi and turn > 0:
-                        samples[MPI] += [call.us for call in mpi.turn(case.mpi_task)]
+                        samples[MPI] += mpi.times_us(case.mpi_task)
                     clock.meet(rank)
                     crossed[MPI] = (sent_bytes() - before) // 2 if counts else 0
                     clock.meet(rank)
             for name, times in samples.items():
-                us = statistics.median(times) if times else 0.0  # of Open MPI on other ranks than the first
+                us = statistics.median(times) if len(times) == rounds else None  # or it is Open MPI's, which rank 0 has
                 row = Row(len(set(host_of)), case.op, name, mean_bytes, us, len(times), 0, case.least)
                 found.append((row, crossed[name]))
             if progress:
-                line = ", ".join(f"{name} {us_text(statistics.median(t))}" for name, t in samples.items())
+                line = ", ".join(f"{row.contender} {_time_text(row)}" for row, _ in found[-len(names) :])
                 progress.finished(f"{case.op}, {bytes_text(mean_bytes)} a rank: {line}")
     if mpi:
         mpi.close()
     return found
+
+
+def _time_text(row: Row) -> str:
+    return NO_ANSWER if row.us is None else us_text(row.us)
 
 
 def _claims(rows: list[Row]) -> list[Claim]:
@@ -299,17 +331,21 @@ def _claims(rows: list[Row]) -> list[Claim]:
     claims = []
 
     def faster(than: str, wanted: float, ops: tuple[str, ...]) -> None:
-        ratios = [
-            call[than].us / call[OURS].us
+        calls = [
+            (call[than].us, call[OURS].us)
             for (_, op, size), call in by_call.items()
             if size >= CLAIMED_FROM and than in call and op in ops
         ]
-        text = f"from {bytes_text(CLAIMED_FROM)} a rank {wanted:g} times faster than {than} in the mean"
-        if ratios:
-            mean = geometric_mean(ratios)
-            claims.append(Claim(f"{', '.join(ops)}: {text}", f"{mean:.2f}, least {min(ratios):.2f}", mean >= wanted))
-            least = min(ratios)
-            claims.append(Claim(f"{', '.join(ops)}: no row below 0.9 of {than}", f"{least:.2f}", least >= 0.9))
+        ratios = [theirs / ours for theirs, ours in calls if theirs is not None and ours is not None]
+        in_the_mean = f"{', '.join(ops)}: from {bytes_text(CLAIMED_FROM)} a rank {wanted:g} times faster than {than}"
+        no_row = f"{', '.join(ops)}: no row below 0.9 of {than}"
+        if len(ratios) < len(calls):
+            unknown = f"not measured: {than} gave no answer in {len(calls) - len(ratios)} of {len(calls)} rows"
+            claims.extend((Claim(f"{in_the_mean} in the mean", unknown, None), Claim(no_row, unknown, None)))
+        elif ratios:
+            mean, least = geometric_mean(ratios), min(ratios)
+            claims.append(Claim(f"{in_the_mean} in the mean", f"{mean:.2f}, least {least:.2f}", mean >= wanted))
+            claims.append(Claim(no_row, f"{least:.2f}", least >= 0.9))
 
     gathers = ("all_gather_v", "all_gather_v, equal parts")
     faster(FLAT, 3.0, (*gathers, "reduce_scatter_v", "all_reduce", "broadcast"))
@@ -329,10 +365,14 @@ def _claims(rows: list[Row]) -> list[Claim]:
     return claims
 
 
+def _times_least(row: Row) -> str:
+    return NO_ANSWER if row.us is None else f"{row.crossed / row.least:.2f}"
+
+
 def _print_bytes(rows: list[Row]) -> None:
     print("\nBytes that crossed, as times the least")
     lines = [
-        [f"{row.op}, {bytes_text(row.bytes)} a rank", f"{row.hosts}", row.contender, f"{row.crossed / row.least:.2f}"]
+        [f"{row.op}, {bytes_text(row.bytes)} a rank", f"{row.hosts}", row.contender, _times_least(row)]
         for row in rows
         if row.bytes >= BYTES_FROM and row.contender in (OURS, FLAT, MPI)
     ]
@@ -347,46 +387,50 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="two sizes, on 2 hosts alone: rough figures in a minute")
-    parser.add_argument("--hosts", nargs="+", default=["2x4", "4x2"], help="hosts x ranks (default: 2x4 4x2)")
+    parser.add_argument("--hosts", nargs="+", default=[], help="hosts x ranks (default: 2x4 4x2)")
     parser.add_argument("--gbit", type=float, default=1.0, help="of a cable, each way (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="calls of each contender that count (default: 5)")
     parser.add_argument("--minutes", type=float, default=60.0, help="leave out sizes that do not fit (default: 60)")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
-    shapes = ["2x4"] if options.quick else options.hosts
+    shapes = options.hosts or (["2x4"] if options.quick else ["2x4", "4x2"])
     mean_sizes = [64 * KIB, MIB] if options.quick else [4**k * KIB for k in range(8)]
 
     rows: list[Row] = []
+    lost: list[Claim] = []
     for shape in shapes:
-        count, each = (int(number) for number in shape.split("x"))
-        host_of = [host for host in range(count) for _ in range(each)]
-        print(f"{count} hosts of {each} ranks, cables of {options.gbit:g} Gbit/s")
+        print(f"{shape.replace('x', ' hosts of ')} ranks, cables of {options.gbit:g} Gbit/s")
         try:
-            with hosts(count, int(options.gbit * 1e9)) as made, tempfile.TemporaryDirectory() as folder:
-                clock = Clock(len(host_of))
-                found = run_ranks(
-                    len(host_of),
-                    _measure,
-                    clock,
-                    host_of,
-                    mean_sizes,
-                    options.rounds,
-                    60 * options.minutes / len(shapes),
-                    _open_mpi(made, host_of, Path(folder)),
-                    enter=torchrun_on(made, host_of),
-                    timeout_s=3600.0,
-                )
+            rows += _rows_on(shape, mean_sizes, options, 60 * options.minutes / len(shapes))
         except NoHosts as why:
             print(f"no hosts can be made here: {why}", file=sys.stderr)
             return 1
-        for of_ranks in zip(*found, strict=True):
-            row = of_ranks[0][0]
-            crossed = sum(of_rank[1] for of_rank in of_ranks)
-            rows.append(Row(**{**row.__dict__, "crossed": crossed}))
+        except pytest.fail.Exception as why:  # the other shape is measured all the same
+            print(why, file=sys.stderr)
+            lost.append(
+                Claim(f"{shape}: every claim below holds there too", "not measured: ranks of ours failed", None)
+            )
     _print_bytes(rows)
-    claims = _claims(rows)
+    claims = [*lost, *_claims(rows)]
     print(f"\n{write_json(options.output / 'hosts.json', rows, claims, FIELDS, gbit=options.gbit)}")
     return print_claims(claims)
+
+
+def _rows_on(shape: str, mean_sizes: list[int], options: argparse.Namespace, limit_s: float) -> list[Row]:
+    """What the contenders took on hosts x ranks."""
+    count, each = (int(number) for number in shape.split("x"))
+    host_of = [host for host in range(count) for _ in range(each)]
+    with hosts(count, int(options.gbit * 1e9)) as made, tempfile.TemporaryDirectory() as folder:
+        start_mpi = _open_mpi(made, host_of, Path(folder))
+        measured = (Clock(len(host_of)), host_of, mean_sizes, options.rounds, limit_s, start_mpi)
+        enter = torchrun_on(made, host_of)
+        found = run_ranks(len(host_of), _measure, *measured, enter=enter, timeout_s=3600.0)
+    rows = []
+    for of_ranks in zip(*found, strict=True):
+        row = of_ranks[0][0]
+        crossed = 0 if row.us is None else sum(of_rank[1] for of_rank in of_ranks)
+        rows.append(dataclasses.replace(row, crossed=crossed))
+    return rows
 
 
 if __name__ == "__main__":

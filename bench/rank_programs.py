@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.programs import end_all
+
 TURN_LIMIT_S = 120.0
 LEAVE_S = 5.0
 
@@ -33,8 +35,11 @@ class Call:
 class RankProgram:
     """The ranks of one contender. `commands` start them: one that starts all, or one for each."""
 
-    def __init__(self, name: str, ranks: int, folder: Path, commands: list[list[str]]) -> None:
+    def __init__(
+        self, name: str, ranks: int, folder: Path, commands: list[list[str]], limit_s: float = TURN_LIMIT_S
+    ) -> None:
         self.name = name
+        self._limit_s = limit_s  # of a turn
         self._path = folder / name
         self._pipes = [(self._pipe(rank, "in"), self._pipe(rank, "out")) for rank in range(ranks)]
         self._answers = [b""] * ranks
@@ -57,7 +62,7 @@ class RankProgram:
         return [_call(stamps) for stamps in zip(*by_rank, strict=True)]
 
     def _read_lines(self, task: str) -> list[str]:
-        deadline = time.monotonic() + TURN_LIMIT_S
+        deadline = time.monotonic() + self._limit_s
         while not all(answer.endswith(b"\n") for answer in self._answers):
             waiting = [out for (_, out), a in zip(self._pipes, self._answers, strict=True) if not a.endswith(b"\n")]
             ready, _, _ = select.select(waiting, [], [], 0.5)
@@ -73,31 +78,29 @@ class RankProgram:
         errors = [f"rank {rank}: {a.decode().strip()}" for rank, a in enumerate(self._answers) if a[:5] == b"error"]
         ended = any(process.poll() is not None for process in self._processes)
         if errors or ended or is_late:
-            why = errors or [f"no answer within {TURN_LIMIT_S:.0f} s" if is_late else "a rank has ended"]
+            why = errors or [f"no answer within {self._limit_s:g} s" if is_late else "a rank has ended"]
             log = self._log_path.read_text(errors="replace")[-2000:]
             raise ProgramFailed(f"{self.name}, task '{task}': {'; '.join(why)}\n{log}")
 
-    def close(self) -> None:
-        """The ranks leave when their pipes end; those that do not are ended."""
+    def close(self, leave_s: float = LEAVE_S) -> None:
+        """The ranks leave when their pipes end; those that do not are ended, with all that they started."""
         for into, out in self._pipes:
             os.close(into)
             os.close(out)
         for process in self._processes:
-            _end(process)
+            _end(process, leave_s)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Waits for it to leave by itself, then asks, then insists."""
-    if not _leaves(process):
-        process.terminate()
-    if not _leaves(process):
-        process.kill()
-        process.wait()
+def _end(process: subprocess.Popen[bytes], leave_s: float) -> None:
+    """A launcher that is ended alone may leave its ranks running, which then disturb every other contender."""
+    if not _leaves(process, leave_s):
+        end_all(process.pid)
+        process.wait()  # it knows that somebody else has waited
 
 
-def _leaves(process: subprocess.Popen[bytes]) -> bool:
+def _leaves(process: subprocess.Popen[bytes], leave_s: float) -> bool:
     try:
-        process.wait(LEAVE_S)
+        process.wait(leave_s)
     except subprocess.TimeoutExpired:
         return False
     return True

@@ -43,7 +43,7 @@ class Row:
 class Claim:
     text: str
     figure: str
-    met: bool
+    met: bool | None  # None: not measured
 
 
 def about() -> dict[str, Any]:
@@ -73,10 +73,11 @@ def write_json(
 
 
 def print_claims(claims: Sequence[Claim]) -> int:
-    """Prints each claim with its figure; the exit code is 1 when one is missed."""
+    """Prints each claim with its figure; the exit code is 1 when one is missed or was not measured."""
     print("\nClaims")
+    words = {True: "met   ", False: "MISSED", None: "OPEN  "}
     for claim in claims:
-        print(f"  {'met   ' if claim.met else 'MISSED'}  {claim.text}: {claim.figure}")
+        print(f"  {words[claim.met]}  {claim.text}: {claim.figure}")
     return 0 if all(claim.met for claim in claims) else 1
 
 

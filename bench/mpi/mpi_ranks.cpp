@@ -69,6 +69,13 @@ class Mpi final : public Contender {
     return out;
   }
 
+  // MPI may keep bytes that a call has sent, and hand them to the network inside a later call: without one,
+  // the ranks that need them would wait for ever.
+  void progress() override {
+    int is_there = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
+  }
+
   void release(float* memory) override { free_floats(memory); }
   void drop_caches() override { trim_heap(); }
 

@@ -64,7 +64,7 @@ class Turn {
     const rusage after = usage_of_this_thread();
     latest_ = result;
     if (out_ == nullptr) kept_.push_back(result);
-    meeting_.meet();  // nobody rewrites what a slower rank still reads
+    meeting_.meet([this] { contender_.progress(); });  // nobody rewrites what a slower rank still reads
     keep_at_most(kOutputsAlive);
     return {start, end, after.ru_minflt - before.ru_minflt, after.ru_nivcsw - before.ru_nivcsw};
   }

@@ -20,6 +20,9 @@ class Contender {
   // The timed part. `out` is null where the contender makes the output; it gives where that is.
   virtual float* call(const Task& task, const float* x, float* out) = 0;
 
+  // Moves on what this rank's call has left to do for others. It is called until every rank is done.
+  virtual void progress() {}
+
   // Gives back what input, output or call gave.
   virtual void release(float* memory) = 0;
 

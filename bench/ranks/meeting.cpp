@@ -65,11 +65,12 @@ Meeting::Meeting(const std::string& path, int64_t rank, int64_t ranks)
 
 Meeting::~Meeting() { munmap(places_, static_cast<size_t>(ranks_) * sizeof(Place)); }
 
-void Meeting::meet() {
+void Meeting::meet(const std::function<void()>& while_waiting) {
   ++turn_;
   places_[rank_].turn.store(turn_, std::memory_order_release);  // pairs with the acquire below, on the others
   for (int64_t peer = 0; peer < ranks_; ++peer) {
     while (places_[peer].turn.load(std::memory_order_acquire) < turn_) {
+      if (while_waiting) while_waiting();
       if (!has_core_each_) sched_yield();
     }
   }

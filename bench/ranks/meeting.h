@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,8 @@ class Meeting {
   int64_t rank() const { return rank_; }
   int64_t ranks() const { return ranks_; }
 
-  // Returns once every rank has come as often as this one.
-  void meet();
+  // Returns once every rank has come as often as this one; meanwhile calls `while_waiting`, if it is given.
+  void meet(const std::function<void()>& while_waiting = {});
 
   // Returns on all ranks at one moment where each has a core, else as the scheduler lets them.
   void start_together();

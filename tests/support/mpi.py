@@ -61,16 +61,16 @@ def on_hosts(mpi: str, hosts: Sequence[Host], ranks: Sequence[int], folder: Path
 
 
 def command_on_hosts(
-    mpi: str, hosts: Sequence[Host], ranks: Sequence[int], folder: Path, *program: object
+    mpi: str, hosts: Sequence[Host], ranks: Sequence[int], folder: Path, *program: object, memory: bool = False
 ) -> list[str]:
-    """How to start such ranks, in ENVIRONMENT."""
+    """How to start such ranks, in ENVIRONMENT. With `memory`, Open MPI's own ranks of a host share memory."""
     agent = agent_for(hosts, folder)
     slots = ",".join(f"{host.address}:{count}" for host, count in zip(hosts, ranks, strict=True))
     network = f"{hosts[0].address.rpartition('.')[0]}.0/24"
     options: dict[str, list[object]] = {
         "openmpi": [
             *("--allow-run-as-root", "--bind-to", "none", "--host", slots, "--mca", "plm_rsh_agent", agent),
-            *("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", network),
+            *("--mca", "btl", "vader,tcp,self" if memory else "tcp,self", "--mca", "btl_tcp_if_include", network),
             *("--mca", "oob_tcp_if_include", network, "--mca", "pml", "ob1"),
             *("-x", "OMP_NUM_THREADS"),
         ],
