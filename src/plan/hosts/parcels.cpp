@@ -7,8 +7,9 @@
 namespace shardway {
 namespace {
 
-// A message costs as long as some KiB on the wire: a run is not cut into smaller pieces than this.
-constexpr int64_t kLeastPieceBytes = 8 << 10;
+// A message costs an engine as much as some tens of KiB: a run is not cut into smaller pieces than this. The
+// ranks of a host share its cable, so that pieces save no time on the wire.
+constexpr int64_t kLeastPieceBytes = 64 << 10;
 
 // The part `inner` of a box, where `inner` counts from the corner of the box.
 Box part_of(const Box& box, const Box& inner) {
@@ -94,13 +95,22 @@ std::vector<Parcel> parcels_of(const std::vector<HostMove>& moves) {
   return parcels;
 }
 
-std::vector<ParcelPiece> pieces_of(const Parcel& parcel, size_t number, int64_t element_bytes) {
+Cargo cargo_of(std::vector<Parcel> parcels) {
+  Cargo cargo{.parcels = std::move(parcels)};
+  for (const Parcel& parcel : cargo.parcels) cargo.elements += parcel.elements();
+  return cargo;
+}
+
+std::vector<ParcelPiece> pieces_of(const Cargo& cargo, size_t number, int64_t element_bytes) {
+  const Parcel& parcel = cargo.parcels[number];
   const std::vector<int64_t> senders = distinct_ranks(parcel.owners);
   const std::vector<int64_t> receivers = distinct_ranks(parcel.wants);
   const int64_t elements = parcel.elements();
   const auto cuts = [&](const std::vector<int64_t>& ranks) {
-    return std::clamp<int64_t>(elements * element_bytes / kLeastPieceBytes, 1,
-                               static_cast<int64_t>(ranks.size()));
+    const auto count = static_cast<int64_t>(ranks.size());
+    const int64_t shares =
+        cargo.elements == 0 ? 0 : (2 * elements * count + cargo.elements) / (2 * cargo.elements);
+    return std::clamp<int64_t>(std::min(shares, elements * element_bytes / kLeastPieceBytes), 1, count);
   };
   const int64_t out = cuts(senders);
   const int64_t in = cuts(receivers);

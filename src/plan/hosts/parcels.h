@@ -61,8 +61,16 @@ struct ParcelPiece {
   int64_t end = 0;
 };
 
-// Cuts the run of a parcel among the ranks that send it and among those that receive it. `number`, the
-// parcel's among those of the two hosts, spreads runs that are too short to be cut.
-std::vector<ParcelPiece> pieces_of(const Parcel& parcel, size_t number, int64_t element_bytes);
+// All that crosses from one host to another.
+struct Cargo {
+  std::vector<Parcel> parcels = {};
+  int64_t elements = 0;
+};
+Cargo cargo_of(std::vector<Parcel> parcels);
+
+// Cuts the run of a parcel among the ranks that send it and among those that receive it, if it is more than a
+// rank's share of the cargo. Other runs stay whole, since each piece is a message, and go to one rank after
+// another.
+std::vector<ParcelPiece> pieces_of(const Cargo& cargo, size_t number, int64_t element_bytes);
 
 }  // namespace shardway

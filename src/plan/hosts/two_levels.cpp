@@ -81,7 +81,7 @@ class Planner {
   }
 
  private:
-  using Side = std::vector<std::vector<Parcel>>;         // by other host
+  using Side = std::vector<Cargo>;                       // by other host
   using SideMoves = std::vector<std::vector<HostMove>>;  // likewise
 
   // What a rank of the host sends to others, receives from them and combines.
@@ -135,8 +135,8 @@ class Planner {
       if (combines_[mate]) home_sums_[mate] = landed_parts(to_one);
     });
     in[own].clear();
-    for (const auto& moves : out) leaving_.push_back(parcels_of(moves));
-    for (const auto& moves : in) coming_.push_back(parcels_of(moves));
+    for (const auto& moves : out) leaving_.push_back(cargo_of(parcels_of(moves)));
+    for (const auto& moves : in) coming_.push_back(cargo_of(parcels_of(moves)));
   }
 
   void stage(const std::vector<Parcel>& parcels) {
@@ -146,10 +146,10 @@ class Planner {
   }
 
   void place_runs() {
-    for (const auto& parcels : leaving_) stage(parcels);
+    for (const Cargo& cargo : leaving_) stage(cargo.parcels);
     for (const auto& parcels : home_sums_) stage(parcels);
     for (int64_t host = 0; host < hosts_.hosts(); ++host) {
-      for (const Parcel& parcel : coming_[static_cast<size_t>(host)]) {
+      for (const Parcel& parcel : coming_[static_cast<size_t>(host)].parcels) {
         if (parcel.is_sum()) continue;
         for (const Want& want : parcel.wants) landed_[place(want.rank)].add(want.box, host);
       }
@@ -171,15 +171,16 @@ class Planner {
 
   void carry_parcels() {
     for (int64_t host = 0; host < hosts_.hosts(); ++host) {
-      const auto& leaving = leaving_[static_cast<size_t>(host)];
-      for (size_t number = 0; number < leaving.size(); ++number) send(leaving[number], number);
-      const auto& coming = coming_[static_cast<size_t>(host)];
-      for (size_t number = 0; number < coming.size(); ++number) receive(coming[number], number, host);
+      const Cargo& leaving = leaving_[static_cast<size_t>(host)];
+      for (size_t number = 0; number < leaving.parcels.size(); ++number) send(leaving, number);
+      const Cargo& coming = coming_[static_cast<size_t>(host)];
+      for (size_t number = 0; number < coming.parcels.size(); ++number) receive(coming, number, host);
     }
   }
 
-  void send(const Parcel& parcel, size_t number) {
-    for (const ParcelPiece& piece : pieces_of(parcel, number, element_bytes_)) {
+  void send(const Cargo& cargo, size_t number) {
+    const Parcel& parcel = cargo.parcels[number];
+    for (const ParcelPiece& piece : pieces_of(cargo, number, element_bytes_)) {
       RunMove move{.from = piece.from, .to = piece.to, .elements = piece.end - piece.begin};
       if (parcel.is_sum()) {
         move.source = sums_made_[piece.from];
@@ -192,8 +193,9 @@ class Planner {
     }
   }
 
-  void receive(const Parcel& parcel, size_t number, int64_t host) {
-    const std::vector<ParcelPiece> pieces = pieces_of(parcel, number, element_bytes_);
+  void receive(const Cargo& cargo, size_t number, int64_t host) {
+    const Parcel& parcel = cargo.parcels[number];
+    const std::vector<ParcelPiece> pieces = pieces_of(cargo, number, element_bytes_);
     if (parcel.is_sum()) return receive_sum(parcel.wants.front(), pieces, host);
     for (const ParcelPiece& piece : pieces) hand_on(parcel, piece, host);
     for (const Want& want : parcel.wants) {

@@ -13,8 +13,8 @@
 namespace shardway::testing {
 namespace {
 
-// Elements so large that every run is cut among all ranks that can carry a piece, or so small that none is.
-constexpr int64_t kCut = 8 << 10;
+// Elements so large that a run may be cut between any two, or so small that none is cut.
+constexpr int64_t kCut = 64 << 10;
 constexpr int64_t kWhole = 1;
 
 struct World {
@@ -253,6 +253,28 @@ TEST(TwoLevels, TheRanksOfAHostShareTheSumsThatLeaveIt) {
     for (const Move& push : plan.crossing.pushes) sent += push.mine.volume();
     EXPECT_EQ(sent, 6);
   }
+}
+
+int64_t messages(const World& world) {
+  size_t found = 0;
+  for (const TwoLevels& plan : world.plans) found += plan.copies.pushes.size() + plan.crossing.pushes.size();
+  return static_cast<int64_t>(found);
+}
+
+TEST(TwoLevels, BoxesThatSpreadOverTheRanksOfAHostCrossWhole) {
+  const Split equal{.shape = {0}, .dim = 0, .sizes = {6, 6, 6, 6, 6, 6}};
+  for (const auto& routes : {all_gather_routes(equal), reduce_scatter_routes(equal)}) {
+    const World world = planned(routes, kTwoHosts, kCut);
+    EXPECT_EQ(messages(world), 6);
+    for (const TwoLevels& plan : world.plans)
+      EXPECT_EQ(plan.copies.pulls.size() + plan.crossing.pulls.size(), 1U) << "rank " << plan.copies.rank;
+  }
+}
+
+// Of rows 1, 1 and 10, a rank's share is 4: the large box is 2.5 shares, and is cut in three.
+TEST(TwoLevels, ABoxOfSeveralSharesIsCut) {
+  const Split uneven{.shape = {0}, .dim = 0, .sizes = {1, 1, 10, 0, 0, 0}};
+  EXPECT_EQ(messages(planned(all_gather_routes(uneven), kTwoHosts, kCut)), 1 + 1 + 3);
 }
 
 TEST(TwoLevels, OnOneHostNothingCrosses) {
