@@ -34,6 +34,8 @@ void bind_survivors(pybind11::module_& module) {
       .def("shrunk", &Survivors::shrunk, pybind11::arg("timeout"), WithoutGil())
       .def("serve", &Survivors::serve, pybind11::arg("group"));
   module.def("survivors_of", &Survivors::of, pybind11::arg("group"), pybind11::arg("timeout"), WithoutGil());
+  module.def("end_for_shrink", &end_for_shrink, pybind11::arg("group"), WithoutGil());
+  module.def("gone_ranks", &gone_ranks, pybind11::arg("group"), WithoutGil());
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
-"""How ranks that share no memory agree, by their store, on who goes on. src/shm/board/roll.h has the same in memory."""
+"""How ranks that do not all share memory agree, by their store, on who goes on. src/shm/board/roll.h has the same in
+memory."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from weakref import WeakSet
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup
 
+from shardway._C import end_for_shrink, gone_ranks
 from shardway._torch_groups import new_group_on, store_of
 
 ROUNDS = 32
@@ -18,13 +22,42 @@ IN, OUT = b"in", b"out"
 MADE, ABANDONED = b"made", b"abandoned"
 LONGEST_NAP_S = 0.1
 
+_shrunk: WeakSet[ProcessGroup] = WeakSet()
+
 
 def shrink_by_store(old: ProcessGroup, limit: timedelta) -> ProcessGroup:
+    """Ranks of a host tell the others at once which of them have died. A host that lost all its ranks is waited for, as
+    one that does not come."""
+    if old in _shrunk:
+        raise ValueError(f"shrink: the group was shrunk before: shrink the group that came of it (rank {old.rank()})")
+    end_for_shrink(old)  # a rank that waits in a call raises, and comes too
     try:
-        return _Shrinking(old, limit).run()
+        _check_answers(store_of(old), limit)
+        made = _Shrinking(old, limit).run()
     except (dist.DistNetworkError, dist.DistStoreError) as error:
-        why = "the ranks share no memory, and the group's store, by which they could agree, does not answer"
+        why = "not all ranks share memory, and the group's store, by which they could agree, does not answer"
         raise dist.DistBackendError(f"shrink: {why}: start the ranks again (rank {old.rank()})") from error
+    _shrunk.add(old)
+    return made
+
+
+def _check_answers(store: Store, limit: timedelta) -> None:
+    """Raises if the store is gone. One whose host is out of reach would not even refuse the question for minutes."""
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            store.check(["shardway/shrink"])
+        except Exception as error:  # raised by the caller
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(limit.total_seconds())
+    if thread.is_alive():
+        raise dist.DistStoreError(f"no answer within {limit.total_seconds():g} s")
+    if errors:
+        raise errors[0]
 
 
 class _Shrinking:
@@ -48,12 +81,19 @@ class _Shrinking:
 
     def _members(self, store: Store, awaited: list[int]) -> list[int]:
         is_in = _settle(store, str(self.rank), IN) == IN
-        self._wait(lambda: store.check([str(rank) for rank in awaited]))
+        self._wait(lambda: self._is_settled(store, awaited))
         if is_in:
             return [rank for rank in awaited if _settle(store, str(rank), OUT) == IN]
         others = [rank for rank in awaited if store.check([str(rank)]) and store.get(str(rank)) == IN]
-        why = f"ranks {others} have gone on in a smaller group, since this rank did not come in time"
+        verb = "has" if len(others) == 1 else "have"
+        why = f"{_in_words(others)} {verb} gone on in a smaller group, since this rank did not come in time"
         raise dist.DistBackendError(f"shrink: {why}: it cannot join them any more (rank {self.rank})")
+
+    def _is_settled(self, store: Store, awaited: list[int]) -> bool:
+        for rank in gone_ranks(self.old):
+            if rank in awaited:
+                _settle(store, str(rank), OUT)
+        return store.check([str(rank) for rank in awaited])
 
     def _made(self, store: Store, members: list[int], number: int) -> ProcessGroup | None:
         made = None
@@ -86,3 +126,8 @@ class _Shrinking:
 def _settle(store: Store, key: str, wanted: bytes) -> bytes:
     """What counts: `wanted`, or what another rank has settled before."""
     return store.compare_set(key, "", wanted.decode())
+
+
+def _in_words(ranks: Sequence[int]) -> str:
+    *most, last = map(str, ranks)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"

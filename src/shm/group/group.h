@@ -102,6 +102,9 @@ class SharedGroup {
   // has left: its process has ended, or it says that the group is over.
   bool is_over_for(int64_t peer) const;
 
+  // Local, on any thread: whether the peer's process has ended, or the peer has left the group.
+  bool has_gone(int64_t peer) const;
+
   // See GroupMemory. They live as long as the group.
   std::span<std::byte> stream_words() const;
 

@@ -32,6 +32,14 @@ std::string text_of(const Ranks& ranks) {
   return text;
 }
 
+// Whether the rank cannot come any more. What it did before is visible when this returns true.
+bool is_gone(const GroupState& state, int64_t rank) {
+  if (rank == state.waiting->rank()) return false;
+  const Ended ended = state.waiting->ended(rank);
+  const bool has_left = ended.how == End::left && ended.rank == rank;
+  return has_left || state.memory->is_gone(rank) || has_ended(state.waiting->peer(rank).process());
+}
+
 // One rank's way through the rounds of the roll.
 class Shrinking {
  public:
@@ -106,13 +114,7 @@ class Shrinking {
     return in;
   }
 
-  // Whether the rank cannot come any more. What it did before is visible when this returns true.
-  bool is_gone(int64_t rank) const {
-    if (rank == own_) return false;
-    const Ended ended = waiting_.ended(rank);
-    const bool has_left = ended.how == End::left && ended.rank == rank;
-    return has_left || state_.memory->is_gone(rank) || has_ended(waiting_.peer(rank).process());
-  }
+  bool is_gone(int64_t rank) const { return shm::is_gone(state_, rank); }
 
   [[noreturn]] void refuse(int64_t round, const Ranks& awaited) {
     const auto is_known = [&] {
@@ -207,6 +209,8 @@ void SharedGroup::revoke() {
   check_process();
   state_.waiting->end({.how = End::shrunk, .rank = rank()});
 }
+
+bool SharedGroup::has_gone(int64_t peer) const { return is_gone(state_, peer); }
 
 Subgroup SharedGroup::shrink(std::optional<std::chrono::milliseconds> timeout) {
   const auto used = timeout.value_or(std::min(this->timeout(), kShrinkTimeout));

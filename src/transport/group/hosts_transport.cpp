@@ -26,7 +26,7 @@ HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::sh
                     groups.why_apart);
   }
   HostMap hosts(groups.labels);
-  HostsTransport made{.leave = [] {}};
+  HostsTransport made{.leave = [] {}, .gone = [] { return std::vector<int64_t>(); }};
   std::function<void()> end_host = [] {};
   std::shared_ptr<Transport> inside = lone_transport();
   if (groups.own) {
@@ -34,6 +34,13 @@ HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::sh
     made.leave = [group = groups.own] { group->leave(); };
     const auto lost = [between](int64_t rank, const std::string& why) { return between->give_up(rank, why); };
     const std::vector<int64_t>& mates = hosts.ranks_of(hosts.host_of(between->rank()));
+    made.gone = [group = groups.own, mates] {
+      std::vector<int64_t> gone;
+      for (int64_t place = 0; place < group->size(); ++place) {
+        if (group->has_gone(place)) gone.push_back(mates[static_cast<size_t>(place)]);
+      }
+      return gone;
+    };
     record::know_part(groups.own->id(),
                       {.numbers = mates,
                        .place = hosts_in_words(groups)[static_cast<size_t>(between->rank())] +

@@ -20,6 +20,8 @@ struct HostsTransport {
   std::function<void(const std::string& why)> give_up = {};
   // Leaves the group of this host: whoever waits for this rank there raises.
   std::function<void()> leave = {};
+  // The other ranks of this host that have died or left.
+  std::function<std::vector<int64_t>()> gone = {};
 };
 
 // The host of each rank in words: "host 1 (node-b)".

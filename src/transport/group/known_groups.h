@@ -32,6 +32,7 @@ struct KnownGroup {
   std::shared_ptr<Transport> better;  // in shared memory, or in two levels; null: c10d alone
   std::shared_ptr<Transport> ipc;     // of CUDA tensors between ranks that share a GPU, if it is used
   std::function<void(const std::string&)> give_up;  // in two levels: ends the group for all ranks
+  std::function<std::vector<int64_t>()> gone;       // in two levels: ranks of this host that died or left
   std::shared_ptr<CallQueue> queue = std::make_shared<CallQueue>();
   MailRoom room = make_mail_room();
   std::once_flag has_calls;

@@ -319,6 +319,7 @@ class ProcessGroupTransport : public Transport,
 
   std::shared_ptr<Transport> used(const HostsTransport& hosts) {
     known_->give_up = hosts.give_up;
+    known_->gone = hosts.gone;
     return hosts.transport;
   }
 

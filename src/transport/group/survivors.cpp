@@ -5,6 +5,10 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "transport/c10d/virtual_group.h"
+#include "transport/common/giving_up.h"
+#include "transport/group/hosts_transport.h"
+#include "transport/group/known_groups.h"
 #include "transport/group/process_group.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_engine.h"
@@ -14,6 +18,11 @@ namespace shardway {
 namespace {
 
 constexpr int64_t kMostTold = 1024;
+
+// Null if the backend of CPU tensors does not span hosts by itself.
+SpansHosts* spanning(c10d::ProcessGroup& group) {
+  return dynamic_cast<SpansHosts*>(backend_of(group, c10::DeviceType::CPU).get());
+}
 
 }  // namespace
 
@@ -60,6 +69,19 @@ std::vector<std::string> Survivors::told(const std::string& mine) const {
     texts.emplace_back(text, static_cast<size_t>(lengths[rank]));
   }
   return texts;
+}
+
+void end_for_shrink(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  const std::string why = "it goes on in a smaller group: call shrink on every rank";
+  if (auto* hosts = spanning(*group)) return hosts->hosts_transport().give_up(why);
+  give_up(*make_transport(group), why);
+}
+
+std::vector<int64_t> gone_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (auto* hosts = spanning(*group)) return hosts->hosts_transport().gone();
+  const auto known = KnownGroups::instance().of(group);
+  const std::lock_guard lock(known->mutex);
+  return known->gone ? known->gone() : std::vector<int64_t>();
 }
 
 }  // namespace shardway

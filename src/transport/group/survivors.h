@@ -51,4 +51,11 @@ class [[gnu::visibility("default")]] Survivors {
   std::vector<int64_t> members_;
 };
 
+// For groups whose ranks do not all share memory, and so agree by other means. Both are local. The first
+// tells all ranks that the group is over, where its engine can. The second returns those that this rank knows
+// to have died or left: ranks of its host.
+[[gnu::visibility("default")]] void end_for_shrink(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+[[gnu::visibility("default")]] std::vector<int64_t> gone_ranks(
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+
 }  // namespace shardway
