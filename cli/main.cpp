@@ -42,10 +42,10 @@ constexpr const char* kExamples =
     "  shardway plan --help\n"
     "  shardway launch -n 4 ./program\n"
     "  shardway status\n"
+    "  shardway doctor\n"
     "\n"
-    "Exit codes: 0; 1 when the answer is no (there is no such plan, a rank is stuck); 2 for a mistake in "
-    "the\n"
-    "call; launch gives that of the program.";
+    "Exit codes: 0; 1 when the answer is no (there is no such plan, a rank is stuck,\n"
+    "something is broken); 2 for a mistake in the call; launch gives that of the program.";
 
 // The parser's message as one sentence that ends with what to do.
 std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, const std::string& called) {

@@ -32,12 +32,14 @@ struct Subcommand {
 Answer add_plan(CLI::App& options);
 Answer add_launch(CLI::App& options);
 Answer add_status(CLI::App& options);
+Answer add_doctor(CLI::App& options);
 Answer add_completion(CLI::App& options);
 
 inline constexpr Subcommand kSubcommands[] = {
     {"plan", "the cheapest way from one sharding of a tensor to another, and why", add_plan},
     {"launch", "starts a program on several ranks, of this host or of several", add_launch},
     {"status", "what every rank of a running job is doing, and who holds the others up", add_status},
+    {"doctor", "what is well on this machine, what is slow or broken, and what to do", add_doctor},
     {"completion", "lets a shell complete what is typed", add_completion},
 };
 
