@@ -9,6 +9,7 @@
 #include "record/diagnosis.h"
 #include "record/flight_record.h"
 #include "record/recorder.h"
+#include "record/trace.h"
 
 namespace shardway::python {
 namespace {
@@ -30,6 +31,46 @@ pybind11::dict dict_of(const record::RecordedCall& call, int64_t now) {
   return result;
 }
 
+pybind11::dict dict_of(const record::TracedCall& traced) {
+  const record::RecordedCall& call = traced.call;
+  pybind11::dict result;
+  result["op"] = call.op;
+  result["number"] = call.number;
+  result["group"] = call.group;
+  result["rank"] = call.rank;
+  result["size"] = call.size;
+  result["bytes"] = call.bytes;
+  result["state"] = record::name_of(call.state);
+  result["begun_ns"] = call.begun_ns;
+  result["ended_ns"] = call.ended_ns;
+  result["thread"] = traced.thread;
+  return result;
+}
+
+pybind11::dict dict_of(const record::TracedStep& step) {
+  pybind11::dict result;
+  result["name"] = step.name;
+  result["bytes"] = step.bytes;
+  result["modelled_us"] = step.modelled_us;
+  result["begun_ns"] = step.begun_ns;
+  result["ended_ns"] = step.ended_ns;
+  result["thread"] = step.thread;
+  return result;
+}
+
+pybind11::dict taken_trace() {
+  const record::Trace trace = record::take_trace();
+  pybind11::list calls;
+  for (const record::TracedCall& call : trace.calls) calls.append(dict_of(call));
+  pybind11::list steps;
+  for (const record::TracedStep& step : trace.steps) steps.append(dict_of(step));
+  pybind11::dict result;
+  result["calls"] = calls;
+  result["steps"] = steps;
+  result["left_out"] = trace.left_out;
+  return result;
+}
+
 }  // namespace
 
 void bind_last_calls(pybind11::module_& module) {
@@ -39,6 +80,8 @@ void bind_last_calls(pybind11::module_& module) {
     for (const record::RecordedCall& call : record::last_calls()) calls.append(dict_of(call, now));
     return calls;
   });
+  module.def("start_trace", &record::start_trace);
+  module.def("take_trace", &taken_trace);
   module.def("dump_last_calls", [](const std::string& prefix) {
     try {
       return record::write_own_flight_record(prefix);

@@ -54,6 +54,7 @@ from shardway._redistribute import distribute, redistribute, use_for_dtensor
 from shardway._rooted import broadcast, gather_v, scatter_v
 from shardway._shrink import shrink
 from shardway._stats import dump_last_calls, last_calls, stats
+from shardway._trace import Trace, trace
 
 # For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
 cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))
@@ -92,6 +93,7 @@ __all__ = [
     "TensorHandle",
     "TensorListHandle",
     "Topology",
+    "Trace",
     "__version__",
     "all_gather_v",
     "all_reduce",
@@ -120,6 +122,7 @@ __all__ = [
     "split_by_rank",
     "stats",
     "to_owners",
+    "trace",
     "use_for_dtensor",
     "use_shared_allocator",
 ]

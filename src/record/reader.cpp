@@ -14,6 +14,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "record/recorded_line.h"
+
 namespace shardway::record {
 namespace {
 
@@ -68,6 +70,8 @@ std::optional<LineCopy> copied(const RecordLine& line) {
   return std::nullopt;
 }
 
+}  // namespace
+
 std::optional<RecordedCall> call_in(const RecordLine& line) {
   const std::optional<LineCopy> copy = copied(line);
   if (!copy || copy->state > static_cast<uint32_t>(CallState::failed)) return std::nullopt;
@@ -79,6 +83,8 @@ std::optional<RecordedCall> call_in(const RecordLine& line) {
   call.op = *op;
   return call;
 }
+
+namespace {
 
 std::string folder_of(int64_t pid) { return "/proc/" + std::to_string(pid); }
 

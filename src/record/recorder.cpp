@@ -13,6 +13,8 @@
 #include <string_view>
 
 #include "record/reader.h"
+#include "record/recorded_line.h"
+#include "record/trace.h"
 #include "shm/memory/fork_mutex.h"
 #include "shm/memory/job.h"
 #include "shm/memory/process.h"
@@ -87,11 +89,13 @@ class Recorder {
   }
 
   void end(RecordLine& line, CallState state) {
+    const auto at = static_cast<size_t>(&line - record_->lines.data());
     const uint64_t sequence = open(line);
     line.ended_ns.store(now_ns(), std::memory_order_release);  // see open()
     line.state.store(static_cast<uint32_t>(state), std::memory_order_release);
     close(line, sequence);
-    is_taken_[static_cast<size_t>(&line - record_->lines.data())].store(false, std::memory_order_release);
+    if (is_tracing()) trace(line);
+    is_taken_[at].store(false, std::memory_order_release);
   }
 
  private:
@@ -138,6 +142,14 @@ class Recorder {
     close(line, sequence);
   }
 
+  // A call must not fail because there is no memory to trace it.
+  static void trace(const RecordLine& line) {
+    try {
+      if (const auto call = call_in(line)) add_to_trace(*call);
+    } catch (const std::exception&) {
+    }
+  }
+
   static std::atomic<Recorder*> current;
 
   uint64_t generation_;
@@ -150,9 +162,10 @@ class Recorder {
 
 std::atomic<Recorder*> Recorder::current{nullptr};
 
+// Precise where times are to be seen.
 int64_t now_ns() {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  clock_gettime(is_tracing() ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 

@@ -10,6 +10,7 @@
 #include "ops/call/arguments.h"
 #include "ops/call/capture.h"
 #include "plan/geometry/exchange_rules.h"
+#include "record/trace.h"
 #include "shm/memory/fork_mutex.h"
 #include "transport/common/boxes.h"
 #include "transport/common/giving_up.h"
@@ -96,6 +97,13 @@ std::shared_ptr<const PreparedPlan> make_way(const std::shared_ptr<const Plan>& 
   return prepared;
 }
 
+record::TracedStep traced(const Step& step) {
+  return {
+      .name = c10::str(name_of(step.kind), " ", placements_text(step.from), " -> ", placements_text(step.to)),
+      .bytes = step.bytes,
+      .modelled_us = step.cost_us};
+}
+
 // To be told if this rank fails: the others, if they take part.
 Transport& audience(bool is_for_others, const Group& group) {
   return is_for_others ? group.transport() : Group::alone().transport();
@@ -151,6 +159,7 @@ std::optional<RouteCall> Walker::next_leg() {
   for (; stage_ < prepared_.stages.size(); finish_stage()) {
     const Stage& stage = prepared_.stages[stage_];
     if (!out_.defined()) {
+      record::begin_step(this);
       const bool is_last = stage_ + 1 == prepared_.stages.size();
       out_ = is_last && given_.defined() ? given_ : warm_empty(stage.output_shape, held_.options());
       landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
@@ -174,6 +183,7 @@ std::optional<RouteCall> next_kept_leg(Walker& walker) {
 
 // Releases the step's input, unless the caller still holds it.
 void Walker::finish_stage() {
+  if (record::is_tracing()) record::end_step(this, traced(prepared_.plan->steps[stage_]));
   held_ = std::exchange(out_, at::Tensor());
   landing_.reset();
   is_collected_ = false;
