@@ -43,6 +43,8 @@ void check_bytes(const std::string& value) {
   if (!is_number) throw std::invalid_argument("it is no number of bytes");
 }
 
+void check_log(const std::string& value) { check_one_of(value, {"info", "debug"}); }
+
 void check_tuning(const std::string& value) { (void)shm::pins_of(value); }
 
 void check_topology(const std::string& value) { (void)read_topology(value); }
@@ -58,6 +60,7 @@ constexpr std::array kKnown = {
     KnownVariable{.name = "SHARDWAY_TUNING", .check = check_tuning},
     KnownVariable{.name = "SHARDWAY_TOPOLOGY", .check = check_topology},
     KnownVariable{.name = "SHARDWAY_CACHE_BYTES", .check = check_bytes},
+    KnownVariable{.name = "SHARDWAY_LOG", .check = check_log},
     KnownVariable{.name = "SHARDWAY_QUIET"},
     KnownVariable{.name = "SHARDWAY_LINK_SECRET"},
     KnownVariable{.name = "SHARDWAY_JOB"},

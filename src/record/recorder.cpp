@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "record/diagnosis.h"
+#include "record/log.h"
 #include "record/reader.h"
 #include "record/recorded_line.h"
 #include "record/trace.h"
@@ -38,6 +40,19 @@ void describe_job(RecordHead& head) {
     put(head.launcher, job.launcher);
   } catch (const std::exception&) {  // an environment that makes no sense is said where it matters, in join
   }
+}
+
+// Finer than duration_text.
+std::string time_text(int64_t ns) {
+  return ns < 1'000'000 ? std::to_string(ns / 1000) + " us" : duration_text(ns);
+}
+
+// "rank 0 of 4 of group 3fa2c1: all_gather_v (call 17, 64 B) done after 12 us"
+std::string words_of(const RecordedCall& call) {
+  return "rank " + std::to_string(call.rank) + " of " + std::to_string(call.size) + " of group " +
+         group_text(call.group) + ": " + call.op + " (call " + std::to_string(call.number) + ", " +
+         bytes_text(call.bytes) + ") " + name_of(call.state) + " after " +
+         time_text(call.ended_ns - call.begun_ns);
 }
 
 }  // namespace
@@ -94,7 +109,7 @@ class Recorder {
     line.ended_ns.store(now_ns(), std::memory_order_release);  // see open()
     line.state.store(static_cast<uint32_t>(state), std::memory_order_release);
     close(line, sequence);
-    if (is_tracing()) trace(line);
+    if (is_tracing() || log_level() >= LogLevel::info) tell_of(line);
     is_taken_[at].store(false, std::memory_order_release);
   }
 
@@ -142,10 +157,15 @@ class Recorder {
     close(line, sequence);
   }
 
-  // A call must not fail because there is no memory to trace it.
-  static void trace(const RecordLine& line) {
+  // A call must not fail because there is no memory to tell of it.
+  static void tell_of(const RecordLine& line) {
     try {
-      if (const auto call = call_in(line)) add_to_trace(*call);
+      const auto call = call_in(line);
+      if (!call) return;
+      if (is_tracing()) add_to_trace(*call);
+      const bool is_special = call->number == 0 || call->state == CallState::failed;
+      if (log_level() == LogLevel::debug || (log_level() == LogLevel::info && is_special))
+        print_lines(words_of(*call));
     } catch (const std::exception&) {
     }
   }
@@ -165,7 +185,8 @@ std::atomic<Recorder*> Recorder::current{nullptr};
 // Precise where times are to be seen.
 int64_t now_ns() {
   timespec now{};
-  clock_gettime(is_tracing() ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE, &now);
+  const bool is_precise = is_tracing() || log_level() >= LogLevel::info;
+  clock_gettime(is_precise ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 

@@ -107,6 +107,7 @@ TEST(Doctor, AVariableLikeNoOtherIsBrokenToo) {
 TEST(Doctor, AValueThatShardwayRefusesIsBroken) {
   const std::vector<SetVariable> refused = {{.name = "SHARDWAY_TRANSPORT", .value = "tcp"},
                                             {.name = "SHARDWAY_CHECK", .value = "maybe"},
+                                            {.name = "SHARDWAY_LOG", .value = "loud"},
                                             {.name = "SHARDWAY_TUNING", .value = "swap=2"},
                                             {.name = "SHARDWAY_CACHE_BYTES", .value = "1GiB"},
                                             {.name = "SHARDWAY_TOPOLOGY", .value = "/no/such/file.json"}};

@@ -4,6 +4,7 @@
 
 #include "shm/board/futex.h"
 #include "shm/board/interrupt.h"
+#include "shm/board/long_wait.h"
 #include "shm/memory/process.h"
 
 namespace shardway::shm {
@@ -186,6 +187,7 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
   if (has_looked_ && now - last_check_ >= kInterruptEvery) {
     last_check_ = now;
     waiting_.check_interrupt();
+    notice_wait(now - start_);
   }
   last_look_ = now;
   has_looked_ = true;
@@ -198,6 +200,7 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
 }
 
 Waiting::Patience::~Patience() {
+  waits_of_thread().waited_ns += std::chrono::nanoseconds(Clock::now() - start_).count();
   if (has_looked_ && timeout_ != kNoLimit) waiting_.own().head().awaited.store(-1, std::memory_order_relaxed);
 }
 

@@ -6,6 +6,7 @@
 
 #include "record/part_names.h"
 #include "record/recorder.h"
+#include "shm/board/long_wait.h"
 #include "shm/board/retired.h"
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
@@ -119,6 +120,10 @@ template <class Body>
 void SharedGroup::guarded(const Subject& subject, int64_t bytes, Body&& body) {
   record::OpenCall call(
       {.op = subject.name, .number = number_, .group = id_, .rank = rank(), .size = size(), .bytes = bytes});
+  const auto tell = [&](std::chrono::nanoseconds waited) {
+    report_wait(*state_.waiting, id_, {.op = subject.name, .number = number_, .waited = waited});
+  };
+  const WatchedCall watched(tell);
   attempt(subject, body);
   call.done();
 }

@@ -7,8 +7,10 @@
 #include <set>
 #include <vector>
 
+#include "record/log.h"
 #include "record/loss.h"
 #include "record/part_names.h"
+#include "record/recorder.h"
 #include "shm/memory/process.h"
 
 namespace shardway::shm {
@@ -46,6 +48,13 @@ record::GroupView view_of(const Waiting& waiting, uint64_t group) {
   return record::view_of_group(group, waiting.size(), records, members);
 }
 
+// Ranks of a part get their numbers in the whole.
+void number_as_in_whole(record::GroupView& view, const record::PartNames& part) {
+  for (record::Standing& standing : view.ranks)
+    standing.rank = part.numbers[static_cast<size_t>(standing.rank)];
+  view.place = part.place;
+}
+
 }  // namespace
 
 bool is_loss(const Waiting& waiting) {
@@ -59,12 +68,30 @@ void report_loss(const Waiting& waiting, uint64_t group, const PeerLost& lost) {
     const auto part = record::part_names_of(group);
     if (!part) return record::report_loss(lost.what(), waiting.rank(), view);
     const auto number_of = [&](int64_t rank) { return part->numbers[static_cast<size_t>(rank)]; };
-    for (record::Standing& standing : view.ranks) standing.rank = number_of(standing.rank);
-    view.place = part->place;
+    number_as_in_whole(view, *part);
     const bool is_of_peer = !lost.why().empty();
     const PeerLost in_whole = is_of_peer ? PeerLost(number_of(lost.peer()), lost.why()) : lost;
     record::report_loss(in_whole.what(), number_of(waiting.rank()), view);
   } catch (const std::exception&) {  // the loss itself is what the caller has to hear
+  }
+}
+
+void report_wait(const Waiting& waiting, uint64_t group, const LongWait& wait) {
+  if (record::is_quiet()) return;
+  try {
+    record::GroupView view = view_of(waiting, group);
+    int64_t rank = waiting.rank();
+    if (const auto part = record::part_names_of(group)) {
+      number_as_in_whole(view, *part);
+      rank = part->numbers[static_cast<size_t>(rank)];
+    }
+    std::string text = "rank " + std::to_string(rank) + " has waited for " +
+                       record::duration_text(wait.waited.count()) + " in " + wait.op + " (call " +
+                       std::to_string(wait.number) + ") of " + record::heading_of(view);
+    for (const record::Finding& finding : record::findings_in(view, record::now_ns(), 0))
+      text += "\n  " + finding.text;
+    record::print_lines(text);
+  } catch (const std::exception&) {  // a wait must not fail because it cannot be told
   }
 }
 

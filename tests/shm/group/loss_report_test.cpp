@@ -12,6 +12,7 @@
 #include "rank_runner.h"
 #include "record/recorder.h"
 #include "shardway/shm.h"
+#include "shm/board/long_wait.h"
 #include "shm/memory/errors.h"
 
 namespace shardway::testing {
@@ -87,6 +88,31 @@ TEST(LossReport, ATimeoutSaysWhoIsBehindOnEveryRankThatWaits) {
     EXPECT_TRUE(holds(text, "last barrier (call 1, 0 B); 1 call behind\n")) << text;
     EXPECT_EQ(count_of(text, "of 3 ranks"), 1U) << text;  // once, though two calls threw
     EXPECT_EQ(count_of(text, "\n"), count_of(text, "shardway: ")) << text;
+  }
+  EXPECT_EQ(prints.of(2), "");
+}
+
+TEST(LongWait, IsToldOnceByEveryRankThatWaitsAndNamesWhoIsMissing) {
+  const Prints prints(3);
+  const Endings endings = run_unjoined(3, [&](int64_t rank, const shm::Exchange& exchange) {
+    prints.redirect(rank);
+    shm::set_long_wait(milliseconds(300));
+    const auto group = HostGroup::join({.rank = rank, .size = 3, .exchange = exchange});
+    group.barrier();
+    if (rank == 2) {
+      while (prints.of(0).empty() || prints.of(1).empty()) std::this_thread::sleep_for(milliseconds(20));
+      std::this_thread::sleep_for(milliseconds(600));  // as long again: nothing more is told
+    }
+    gather(group);
+  });
+  EXPECT_EQ(endings, (Endings{"", "", ""}));
+  for (const int64_t rank : {0, 1}) {
+    const std::string text = prints.of(rank);
+    EXPECT_EQ(count_of(text, "has waited for"), 1U) << text;
+    EXPECT_TRUE(holds(text, "shardway: rank " + std::to_string(rank) + " has waited for ")) << text;
+    EXPECT_TRUE(holds(text, " in all_gather_v (call 2) of group ")) << text;
+    EXPECT_TRUE(holds(text, "shardway:   rank 2: in no call for ")) << text;
+    EXPECT_TRUE(holds(text, "last barrier (call 1, 0 B); 1 call behind\n")) << text;
   }
   EXPECT_EQ(prints.of(2), "");
 }
