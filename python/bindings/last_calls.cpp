@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "bindings.h"
+#include "record/call_totals.h"
 #include "record/diagnosis.h"
 #include "record/flight_record.h"
 #include "record/recorder.h"
@@ -58,6 +59,21 @@ pybind11::dict dict_of(const record::TracedStep& step) {
   return result;
 }
 
+pybind11::dict dict_of(const record::CallTotals& totals) {
+  pybind11::dict result;
+  result["op"] = totals.op;
+  result["group"] = totals.group;
+  result["rank"] = totals.rank;
+  result["size"] = totals.size;
+  result["calls"] = totals.calls;
+  result["failed"] = totals.failed;
+  result["bytes"] = totals.bytes;
+  result["seconds"] = totals.seconds;
+  result["waiting_s"] =
+      totals.knows_waiting ? pybind11::object(pybind11::float_(totals.waiting_s)) : pybind11::none();
+  return result;
+}
+
 pybind11::dict taken_trace() {
   const record::Trace trace = record::take_trace();
   pybind11::list calls;
@@ -79,6 +95,11 @@ void bind_last_calls(pybind11::module_& module) {
     const int64_t now = record::now_ns();
     for (const record::RecordedCall& call : record::last_calls()) calls.append(dict_of(call, now));
     return calls;
+  });
+  module.def("call_totals", [] {
+    pybind11::list rows;
+    for (const record::CallTotals& totals : record::call_totals()) rows.append(dict_of(totals));
+    return rows;
   });
   module.def("start_trace", &record::start_trace);
   module.def("take_trace", &taken_trace);

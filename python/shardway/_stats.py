@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
+from typing import Any
 
 from shardway import _C
 
@@ -13,24 +14,31 @@ _moved = 0
 _left_to_torch: Counter[str] = Counter()
 
 
-def stats() -> dict[str, dict[str, object]]:
+def stats() -> dict[str, Any]:
     """Counts of this process since it started.
 
     Returns:
-        A dict of dicts. `"dtensor"` tells what `use_for_dtensor` did: `moved` is how many of DTensor's redistributes
-        ran on shardway, `left_to_torch` how many did not, by reason. `"tuning"` tells how groups in shared memory move
-        what lies in ordinary memory: `processor`, and under `groups` a dict for those that were tuned alike, with
-        `ranks`, how many `groups` there were, `shares_cache` (whether all cores that the ranks may run on share their
-        last cache), and the choices `swap` and `hand_back`, each with where it comes from: a default, or
-        SHARDWAY_TUNING (`swap_from`, `hand_back_from`).
+        A dict of dicts. `"calls"` has one for each op of each group, those of torch.distributed on the backend
+        "shardway" included: `op`, `group` (a number that is the same on all of its ranks), `rank` and `size` in that
+        group, `calls`, `failed` (of these), `bytes` (that this rank gave, or took if it gave nothing), `seconds` in
+        all, and `waiting_s`, the part of them that it waited for other ranks. Waits of a few microseconds, in which a
+        rank only looks again, do not count as waiting. `waiting_s` is None for groups that are not in shared memory:
+        their engines do not tell. After some 700 ops and groups, further groups are counted together, as group 0.
+
+        `"dtensor"` tells what `use_for_dtensor` did: `moved` is how many of DTensor's redistributes ran on shardway,
+        `left_to_torch` how many did not, by reason. `"tuning"` tells how groups in shared memory move what lies in
+        ordinary memory: `processor`, and under `groups` a dict for those that were tuned alike, with `ranks`, how many
+        `groups` there were, `shares_cache` (whether all cores that the ranks may run on share their last cache), and
+        the choices `swap` and `hand_back`, each with where it comes from: a default, or SHARDWAY_TUNING (`swap_from`,
+        `hand_back_from`).
 
     Example:
         >>> sorted(sw.stats())
-        ['dtensor', 'tuning']
+        ['calls', 'dtensor', 'tuning']
     """
     with _lock:
         dtensor: dict[str, object] = {"moved": _moved, "left_to_torch": dict(_left_to_torch)}
-    return {"dtensor": dtensor, "tuning": _C.tuning_stats()}
+    return {"calls": _C.call_totals(), "dtensor": dtensor, "tuning": _C.tuning_stats()}
 
 
 def last_calls() -> list[dict[str, object]]:

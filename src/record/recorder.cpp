@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "record/call_totals.h"
 #include "record/diagnosis.h"
 #include "record/log.h"
 #include "record/reader.h"
@@ -42,17 +43,21 @@ void describe_job(RecordHead& head) {
   }
 }
 
+thread_local int64_t waited_ns_of_thread = -1;  // see tell_waited
+
 // Finer than duration_text.
 std::string time_text(int64_t ns) {
   return ns < 1'000'000 ? std::to_string(ns / 1000) + " us" : duration_text(ns);
 }
 
-// "rank 0 of 4 of group 3fa2c1: all_gather_v (call 17, 64 B) done after 12 us"
-std::string words_of(const RecordedCall& call) {
+// "rank 0 of 4 of group 3fa2c1: all_gather_v (call 17, 64 B) done after 12 us, of which it waited 3 us"
+std::string words_of(const RecordedCall& call, const EndedCall& ended) {
+  const std::string waited =
+      ended.waited_ns > 0 ? ", of which it waited " + time_text(ended.waited_ns) : std::string();
   return "rank " + std::to_string(call.rank) + " of " + std::to_string(call.size) + " of group " +
          group_text(call.group) + ": " + call.op + " (call " + std::to_string(call.number) + ", " +
          bytes_text(call.bytes) + ") " + name_of(call.state) + " after " +
-         time_text(call.ended_ns - call.begun_ns);
+         time_text(call.ended_ns - call.begun_ns) + waited;
 }
 
 }  // namespace
@@ -88,6 +93,7 @@ class Recorder {
   bool is_of_this_process() const { return generation_ == shm::fork_generation(); }
 
   const RecordFile* file() const { return record_; }
+  const TotalsTable& totals() const { return totals_; }
 
   RecordLine* begin(const CallStart& start) {
     if (record_ == nullptr) return nullptr;
@@ -98,6 +104,7 @@ class Recorder {
       if (is_taken_[at].exchange(true, std::memory_order_acquire)) continue;
       RecordLine& line = record_->lines[at];
       write(line, order, start);
+      begun_ticks_[at] = now_ticks();
       return &line;
     }
     return nullptr;  // all lines are calls under way
@@ -105,11 +112,16 @@ class Recorder {
 
   void end(RecordLine& line, CallState state) {
     const auto at = static_cast<size_t>(&line - record_->lines.data());
+    const EndedCall ended{.state = state,
+                          .ticks = now_ticks() - begun_ticks_[at],
+                          .waited_ns = std::exchange(waited_ns_of_thread, -1)};
     const uint64_t sequence = open(line);
     line.ended_ns.store(now_ns(), std::memory_order_release);  // see open()
-    line.state.store(static_cast<uint32_t>(state), std::memory_order_release);
+    line.state.store(static_cast<uint32_t>(ended.state), std::memory_order_release);
     close(line, sequence);
-    if (is_tracing() || log_level() >= LogLevel::info) tell_of(line);
+    const bool is_numbered = line.number.load(std::memory_order_relaxed) != 0;  // else a group was made
+    if (is_numbered) totals_.add(line, ended);
+    if (is_tracing() || log_level() >= LogLevel::info) tell_of(line, ended);
     is_taken_[at].store(false, std::memory_order_release);
   }
 
@@ -158,14 +170,14 @@ class Recorder {
   }
 
   // A call must not fail because there is no memory to tell of it.
-  static void tell_of(const RecordLine& line) {
+  static void tell_of(const RecordLine& line, const EndedCall& ended) {
     try {
       const auto call = call_in(line);
       if (!call) return;
       if (is_tracing()) add_to_trace(*call);
-      const bool is_special = call->number == 0 || call->state == CallState::failed;
+      const bool is_special = call->number == 0 || ended.state == CallState::failed;
       if (log_level() == LogLevel::debug || (log_level() == LogLevel::info && is_special))
-        print_lines(words_of(*call));
+        print_lines(words_of(*call, ended));
     } catch (const std::exception&) {
     }
   }
@@ -178,6 +190,8 @@ class Recorder {
   RecordFile* record_ = nullptr;
   alignas(64) std::atomic<uint64_t> next_{0};
   std::array<std::atomic<bool>, kLines> is_taken_{};  // by a call that has not ended
+  std::array<uint64_t, kLines> begun_ticks_{};        // of the call in each line, by its thread
+  TotalsTable totals_;
 };
 
 std::atomic<Recorder*> Recorder::current{nullptr};
@@ -199,6 +213,10 @@ void OpenCall::end(CallState state) {
   RecordLine* line = std::exchange(line_, nullptr);
   if (recorder_->is_of_this_process()) recorder_->end(*line, state);
 }
+
+void tell_waited(int64_t ns) { waited_ns_of_thread = ns; }
+
+std::vector<CallTotals> call_totals() { return Recorder::instance().totals().totals(); }
 
 std::vector<RecordedCall> last_calls() {
   const RecordFile* file = Recorder::instance().file();
