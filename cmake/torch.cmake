@@ -51,12 +51,15 @@ if(TORCH_PYTHON)
   endif()
 endif()
 
-# One precompiled header serves every file that includes torch: it halves their compile time.
-function(shardway_torch_target target)
+# shardway_torch_target(TARGET tensor|c10d): compiles a target with torch's headers. One precompiled header serves all files
+# that hold tensors, another those that call c10d, the dispatcher or most of ATen: see docs/decisions/0023-build.md.
+function(shardway_torch_target target headers)
   target_link_libraries(${target} PUBLIC shardway::torch)
-  if(target STREQUAL "shardway_transport_memory")
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_pch.h)
+  get_property(owner GLOBAL PROPERTY shardway_${headers}_headers)
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
   else()
-    target_precompile_headers(${target} REUSE_FROM shardway_transport_memory)
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/${headers}_pch.h)
+    set_property(GLOBAL PROPERTY shardway_${headers}_headers ${target})
   endif()
 endfunction()

@@ -1,10 +1,11 @@
 #include "backend/memory.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 
 #include "shardway/memory.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway::backend {
 namespace {
@@ -16,7 +17,7 @@ at::Tensor scratch(int64_t count, at::ScalarType dtype) {
   try {
     return empty({count}, dtype);
   } catch (const c10::OutOfMemoryError&) {
-    return at::empty({count}, dtype);
+    return empty_tensor({count}, dtype);
   }
 }
 
@@ -87,7 +88,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& t) {
 }
 
 Output::Output(const at::Tensor& t)
-    : tensor_(t), buffer_(is_packed(t) ? t : at::empty(t.sizes(), t.scalar_type())) {}
+    : tensor_(t), buffer_(is_packed(t) ? t : empty_tensor(t.sizes(), t.scalar_type())) {}
 
 void Output::finish() const {
   if (!buffer_.is_same(tensor_)) tensor_.copy_(buffer_);

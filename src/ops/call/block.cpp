@@ -1,7 +1,7 @@
 #include "ops/call/block.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cstring>

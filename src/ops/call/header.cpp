@@ -1,8 +1,9 @@
 #include "ops/call/header.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <array>

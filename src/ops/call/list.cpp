@@ -1,6 +1,6 @@
 #include "ops/call/list.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // What the ranks tell one another before a call of a list: each sends its blocks one after another, as many
 // as a row has room for, and the rest in further rows.
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cstring>

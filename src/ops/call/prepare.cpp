@@ -1,7 +1,7 @@
 #include "shardway/prepare.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "ops/call/numbering.h"
 #include "transport/common/giving_up.h"
 #include "transport/common/repeated_moves.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -79,7 +80,7 @@ RunBytes exchanged(const std::vector<int64_t>& sent, const Capture& capture, con
   std::vector<int64_t> mine = sent;
   mine.push_back(capture.least_bytes());
   const auto row_bytes = static_cast<int64_t>(mine.size() * sizeof(int64_t));
-  at::Tensor block = at::empty({row_bytes}, at::kByte);
+  at::Tensor block = empty_tensor({row_bytes}, at::kByte);
   std::memcpy(block.mutable_data_ptr(), mine.data(), static_cast<size_t>(row_bytes));
   const Call call{.collective = capture.collective()};
   const Blocks blocks = numbered(group, [&] {
@@ -240,7 +241,7 @@ struct PreparedCall::State {
                           return c10::str("run ", runs, " of the prepared ", name(), ", in which ", problem,
                                           ",");
                         }};
-      numbered(group(), [&] { transport.all_gather_block(at::zeros({8}, at::kByte), 8, own); });
+      numbered(group(), [&] { transport.all_gather_block(zero_tensor({8}, at::kByte), 8, own); });
     } else if (meets()) {
       compare(problem);
       give_up(transport, c10::str(name(), ": ", problem));

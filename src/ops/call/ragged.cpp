@@ -1,6 +1,6 @@
 #include "ops/call/ragged.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "ops/call/agreed_sizes.h"
 #include "ops/call/arguments.h"

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/record_function.h>
 
+#include <memory>
 #include <optional>
 
 #include "shardway/collectives.h"
+
+namespace at {
+struct RecordFunction;
+}
 
 namespace shardway {
 
@@ -16,24 +20,22 @@ class Recording {
  public:
   enum class Pass : uint8_t { forward, backward };
 
-  Recording(const char* op, const at::Tensor& x, Pass pass = Pass::forward) {
-    if (C10_UNLIKELY(guard_.isActive())) begin(op, at::TensorList(x), nullptr, pass);
-  }
-  Recording(const char* op, const at::Tensor& x, const Sizes& sizes) {
-    if (C10_UNLIKELY(guard_.isActive())) begin(op, at::TensorList(x), &sizes, Pass::forward);
-  }
-  Recording(const char* op, const at::Tensor& x, const std::optional<Sizes>& sizes) {
-    if (C10_UNLIKELY(guard_.isActive()))
-      begin(op, at::TensorList(x), sizes ? &*sizes : nullptr, Pass::forward);
-  }
-  Recording(const char* op, at::TensorList xs, Pass pass = Pass::forward) {
-    if (C10_UNLIKELY(guard_.isActive())) begin(op, xs, nullptr, pass);
-  }
+  Recording(const char* op, const at::Tensor& x, Pass pass = Pass::forward)
+      : Recording(op, at::TensorList(x), nullptr, pass) {}
+  Recording(const char* op, const at::Tensor& x, const Sizes& sizes)
+      : Recording(op, at::TensorList(x), &sizes, Pass::forward) {}
+  Recording(const char* op, const at::Tensor& x, const std::optional<Sizes>& sizes)
+      : Recording(op, at::TensorList(x), sizes ? &*sizes : nullptr, Pass::forward) {}
+  Recording(const char* op, at::TensorList xs, Pass pass = Pass::forward)
+      : Recording(op, xs, nullptr, pass) {}
 
  private:
-  void begin(const char* op, at::TensorList xs, const Sizes* sizes, Pass pass);
+  Recording(const char* op, at::TensorList xs, const Sizes* sizes, Pass pass);
 
-  at::RecordFunction guard_{at::RecordScope::FUNCTION};
+  struct End {
+    void operator()(at::RecordFunction* event) const;
+  };
+  std::unique_ptr<at::RecordFunction, End> event_;  // none unless a profiler runs
 };
 
 }  // namespace shardway

@@ -1,4 +1,4 @@
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "ops/call/agreed_sizes.h"
 #include "ops/call/arguments.h"

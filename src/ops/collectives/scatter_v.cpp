@@ -1,4 +1,4 @@
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "ops/call/agreed_sizes.h"
 #include "ops/call/arguments.h"
@@ -8,6 +8,7 @@
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -40,7 +41,7 @@ at::Tensor input_of(const Call& call, const std::optional<at::Tensor>& x, const 
   const auto device = told.device_on(call.root);
   const bool is_anchor = x && x->defined() && x->sizes() == at::IntArrayRef(route.input_shape) &&
                          x->scalar_type() == dtype && x->device().type() == device;
-  return is_anchor ? *x : at::empty(route.input_shape, at::dtype(dtype).device(device));
+  return is_anchor ? *x : empty_tensor(route.input_shape, at::dtype(dtype).device(device));
 }
 
 Launch launch_of(const Call& call, const std::optional<at::Tensor>& x, const ScatterOptions& options,

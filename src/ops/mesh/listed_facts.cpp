@@ -1,12 +1,14 @@
 #include "ops/mesh/listed_facts.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 
 at::Tensor flags_of(const std::vector<at::Tensor>& locals) {
-  at::Tensor flags = at::zeros({static_cast<int64_t>(locals.size())}, at::kByte);
+  at::Tensor flags = zero_tensor({static_cast<int64_t>(locals.size())}, at::kByte);
   auto* data = flags.mutable_data_ptr<uint8_t>();
   for (size_t i = 0; i < locals.size(); ++i) {
     const at::Tensor& local = locals[i];
@@ -28,7 +30,7 @@ KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const 
   std::vector<at::Tensor> pieces;
   for (const at::Tensor& piece : mine.split(transport.slot_bytes()))
     pieces.push_back(transport.all_gather_block(piece, piece.numel(), subject).rows);
-  return at::cat(pieces, 1).unbind();
+  return concatenated(pieces, 1).unbind();
 }
 
 std::vector<ListedFacts> facts_in(const KnownInputs& flags) {

@@ -1,6 +1,6 @@
 #include "ops/mesh/mesh_rows.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // mesh_scatter and mesh_broadcast: one rank of each row sends to the others.
-#include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "ops/mesh/mesh_rows.h"
 #include "shardway/mesh_collectives.h"
 #include "transport/common/transport.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway::collective_utils {
 namespace {
@@ -64,7 +65,7 @@ Route route_from(int64_t source, const Row& row, const std::vector<Stretch>& str
 // Runs the route so that it fills all elements of `target`. Collective.
 void fill(const at::Tensor& target, const at::Tensor& flat, Launch run, const Group& group) {
   const bool is_plain = target.is_contiguous() && !target.is_conj() && !target.is_neg();
-  const at::Tensor landing = is_plain ? target.view({-1}) : at::empty({target.numel()}, target.options());
+  const at::Tensor landing = is_plain ? target.view({-1}) : empty_tensor({target.numel()}, target.options());
   run.out = landing;
   run.x = flat;
   launch(std::move(run), group).wait();
@@ -173,7 +174,7 @@ std::vector<Stretch> one_after_the_other(const Row& row, const Agreement& agreem
 
 at::Tensor laid_out(const std::vector<at::Tensor>& list, const std::vector<Stretch>& stretches) {
   const Stretch& last = stretches.back();
-  at::Tensor flat = at::empty({last.offset + last.length}, list.front().options().requires_grad(false));
+  at::Tensor flat = empty_tensor({last.offset + last.length}, list.front().options().requires_grad(false));
   for (size_t i = 0; i < list.size(); ++i)
     flat.narrow(0, stretches[i].offset, stretches[i].length).copy_(list[i].reshape({-1}));
   return flat;
@@ -181,8 +182,8 @@ at::Tensor laid_out(const std::vector<at::Tensor>& list, const std::vector<Stret
 
 // An empty tensor on the device of the ranks that have a tensor.
 at::Tensor nothing_like(const at::Tensor& tensor, const Agreement& agreement) {
-  if (tensor.defined()) return at::empty({0}, tensor.options().requires_grad(false));
-  return at::empty({0}, at::device(agreement.device().value_or(c10::DeviceType::CPU)));
+  if (tensor.defined()) return empty_tensor({0}, tensor.options().requires_grad(false));
+  return empty_tensor({0}, at::device(agreement.device().value_or(c10::DeviceType::CPU)));
 }
 
 void scatter(const at::Tensor& output, const std::vector<at::Tensor>& list, const Mesh& mesh,
@@ -218,7 +219,7 @@ KnownInputs known_sources(const Rows& rows, const Agreement& agreement, const Me
   std::vector<bool> sends(known.size(), false);
   for (const Row& row : rows.all) sends[static_cast<size_t>(source_of(row, options))] = true;
   for (size_t rank = 0; rank < known.size(); ++rank) {
-    if (!sends[rank]) known[rank] = at::empty({0});
+    if (!sends[rank]) known[rank] = empty_tensor({0});
     if (sends[rank] && known[rank].defined()) known[rank] = known[rank].view({-1});
   }
   return known;

@@ -1,12 +1,13 @@
 #include "shardway/mesh_tensor.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ops/call/arguments.h"
 #include "ops/call/dtypes.h"
 #include "ops/mesh/place.h"
 #include "shardway/redistribute.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -80,7 +81,7 @@ at::Tensor MeshTensor::full() const {
 void MeshTensor::backward(const std::optional<at::Tensor>& gradient) const {
   if (!local_.defined() && !anchor_.defined()) return;
   if (!anchor_.requires_grad()) raise("MeshTensor", "backward of a tensor that has no gradient", rank());
-  const at::Tensor seed = gradient && local_.defined() ? *gradient : at::ones_like(anchor_);
+  const at::Tensor seed = gradient && local_.defined() ? *gradient : empty_tensor_like(anchor_).fill_(1);
   torch::autograd::backward({anchor_}, {seed});
 }
 

@@ -1,6 +1,7 @@
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "shardway/mesh_collectives.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway::collective_utils {
 namespace {
@@ -24,7 +25,7 @@ at::Tensor pad_tensor(const at::Tensor& tensor, int64_t pad_dim, int64_t pad_siz
   if (pad_size == 0) return tensor;
   std::vector<int64_t> pad(static_cast<size_t>(2 * (tensor.dim() - dim)), 0);  // begins with the last dim
   pad.back() = pad_size;
-  return at::constant_pad_nd(tensor, pad);
+  return padded(tensor, pad);
 }
 
 at::Tensor unpad_tensor(const at::Tensor& tensor, int64_t pad_dim, int64_t pad_size) {

@@ -1,6 +1,6 @@
 #include "ops/mesh/prepared_plan.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <limits>

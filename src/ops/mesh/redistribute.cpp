@@ -1,7 +1,7 @@
 #include "shardway/redistribute.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"

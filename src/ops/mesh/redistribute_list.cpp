@@ -1,6 +1,6 @@
 // Many tensors at once: one comparison of what the ranks are about to do, and one exchange per step.
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "ops/mesh/redistribution.h"
 #include "ops/mesh/survivors.h"
 #include "ops/mesh/told_layouts.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -63,7 +64,7 @@ void check_out(const at::Tensor& out, const MeshTensor& tensor, const Layout& to
   const at::Tensor& local = tensor.local();
   if (local.defined() && local.device() != out.device())
     throw BadArgument(c10::str("out is on ", out.device(), ", but the tensor is on ", local.device()));
-  check_apart(out, local.defined() ? local : at::empty({0}, out.options()));
+  check_apart(out, local.defined() ? local : empty_tensor({0}, out.options()));
 }
 
 void check_outs(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {

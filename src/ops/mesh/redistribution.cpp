@@ -1,12 +1,13 @@
 #include "ops/mesh/redistribution.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 
 #include "ops/call/arguments.h"
 #include "ops/call/dtypes.h"
 #include "ops/mesh/group_topology.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -85,8 +86,8 @@ std::string words_of(const Layout& from, const Layout& to, const Request& reques
 
 at::Tensor input_of(const MeshTensor& tensor, const PreparedPlan& prepared, c10::DeviceType device) {
   if (tensor.local().defined()) return tensor.local();
-  return at::empty(input_shape(prepared, *tensor.place()),
-                   at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
+  return empty_tensor(input_shape(prepared, *tensor.place()),
+                      at::dtype(scalar_type_of(tensor.layout().dtype())).device(device));
 }
 
 size_t keep_input(const MeshTensor& tensor, const Layout& to, const at::Tensor& x, const at::Tensor& read,

@@ -1,4 +1,4 @@
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "ops/call/arguments.h"
 #include "ops/call/dtypes.h"
@@ -8,6 +8,7 @@
 #include "ops/mesh/mesh_rows.h"
 #include "shardway/mesh_collectives.h"
 #include "transport/common/transport.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway::collective_utils {
 namespace {
@@ -94,7 +95,7 @@ at::Tensor moved(const at::Tensor& input, const AllToAllRequest& request, const 
   run.x = input;
   if (input.defined()) return launch(std::move(run), group).wait();
   const auto device = agreement.device().value_or(c10::DeviceType::CPU);
-  run.x = at::empty({0}, at::device(device));
+  run.x = empty_tensor({0}, at::device(device));
   launch(std::move(run), group).wait();
   return {};
 }

@@ -1,7 +1,7 @@
 #include "ops/mesh/survivors.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,6 +15,7 @@
 #include "ops/mesh/redistribution.h"
 #include "ops/mesh/told_layouts.h"
 #include "plan/geometry/salvage.h"
+#include "transport/memory/tensors.h"
 #include "transport/memory/warm_memory.h"
 
 namespace shardway {
@@ -147,7 +148,7 @@ class RescueMoves {
     for (size_t k = 0; k < routes_.size(); ++k) {
       const at::Tensor& local = rescue.sources[k].local();
       inputs_.push_back(local.defined() ? materialized(local.detach())
-                                        : at::empty(routes_[k].input_shape, options));
+                                        : empty_tensor(routes_[k].input_shape, options));
     }
   }
 

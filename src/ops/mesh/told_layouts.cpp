@@ -1,6 +1,7 @@
 #include "ops/mesh/told_layouts.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <string>

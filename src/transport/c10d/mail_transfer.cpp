@@ -1,6 +1,6 @@
 #include "transport/c10d/mail_transfer.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -15,6 +15,7 @@
 #include "transport/common/arrivals.h"
 #include "transport/common/boxes.h"
 #include "transport/common/home_process.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -209,7 +210,7 @@ int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks) {
 
 Blocks all_gather_block_by_mail(Mail& mail, const at::Tensor& mine, int64_t row_bytes, uint64_t number) {
   const int64_t ranks = mail.size();
-  at::Tensor rows = at::empty({ranks, row_bytes}, mine.options());
+  at::Tensor rows = empty_tensor({ranks, row_bytes}, mine.options());
   // A block that is shorter than it claims must not show bytes of an earlier call.
   rows.narrow(1, 0, std::min(row_bytes, wire::longest_line(ranks))).zero_();
   const at::Tensor own_row = rows.select(0, mail.rank());

@@ -1,7 +1,7 @@
 // Ranks as threads of one process: messages are copies in a mailbox per pair.
 #include "transport/c10d/threads.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>

@@ -1,6 +1,6 @@
 #include "transport/common/arrivals.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "transport/common/boxes.h"
 #include "transport/common/reduce.h"

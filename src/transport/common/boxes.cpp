@@ -1,6 +1,7 @@
 #include "transport/common/boxes.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
 
 namespace shardway {
 

@@ -1,7 +1,7 @@
 // Blocks of plain bytes over a transport.
 #pragma once
 
-#include <ATen/ops/empty.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstring>
@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "transport/common/transport.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 
 // Collective. Returns every rank's block in rank order; all blocks have the same length.
 inline std::vector<std::byte> exchanged(Transport& transport, std::span<const std::byte> mine) {
-  at::Tensor block = at::empty({static_cast<int64_t>(mine.size())}, at::kByte);
+  at::Tensor block = empty_tensor({static_cast<int64_t>(mine.size())}, at::kByte);
   std::memcpy(block.mutable_data_ptr(), mine.data(), mine.size());
   const Subject subject{.mark = shm::mark_of("exchange"), .name = "exchange", .words = [] {
                           return std::string("the making of a group");

@@ -1,14 +1,16 @@
 #include "transport/common/reduce.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Dispatch_v2.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
 #include <type_traits>
+
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -119,13 +121,13 @@ void reduce_contiguous_on_cpu(const at::Tensor& out, const std::vector<at::Tenso
 at::Tensor combine_on_device(const at::Tensor& a, const at::Tensor& b, Op op) {
   switch (op) {
     case Op::min:
-      return at::minimum(a, b);
+      return a.minimum(b);
     case Op::max:
-      return at::maximum(a, b);
+      return a.maximum(b);
     case Op::product:
-      return at::mul(a, b);
+      return a.mul(b);
     default:
-      return at::add(a, b);
+      return a.add(b);
   }
 }
 
@@ -154,7 +156,7 @@ void reduce_as_signed(const at::Tensor& out, const std::vector<at::Tensor>& adde
                       at::ScalarType twin) {
   const int64_t highest_bit = std::numeric_limits<int64_t>::min() >> (64 - 8 * out.element_size());
   const bool compares = op == Op::min || op == Op::max;
-  const auto flipped = [&](const at::Tensor& t) { return compares ? at::bitwise_xor(t, highest_bit) : t; };
+  const auto flipped = [&](const at::Tensor& t) { return compares ? t.bitwise_xor(highest_bit) : t; };
   std::vector<at::Tensor> as_signed;
   as_signed.reserve(addends.size());
   for (const at::Tensor& addend : addends) as_signed.push_back(flipped(addend.view(twin)));
@@ -168,7 +170,7 @@ void reduce_on_device(const at::Tensor& out, const std::vector<at::Tensor>& adde
   std::vector<at::Tensor> wide = addends;  // a wide first addend makes a wide sum
   if (is_half) wide[0] = wide[0].to(at::kFloat);
   at::Tensor sum = combined_on_device(wide, op);
-  if (divisor != 1) sum = at::div(sum, divisor);
+  if (divisor != 1) sum = sum.div(divisor);
   out.copy_(sum);
 }
 
@@ -180,7 +182,7 @@ void reduce_into(const at::Tensor& out, const std::vector<at::Tensor>& addends, 
   contiguous.reserve(addends.size());
   for (const at::Tensor& addend : addends) contiguous.push_back(addend.contiguous());
   if (out.is_contiguous()) return reduce_contiguous_on_cpu(out, contiguous, op, divisor);
-  const at::Tensor packed = at::empty(out.sizes(), out.options());
+  const at::Tensor packed = empty_tensor(out.sizes(), out.options());
   reduce_contiguous_on_cpu(packed, contiguous, op, divisor);
   out.copy_(packed);
 }

@@ -1,6 +1,6 @@
 #include "transport/common/two_routes.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <numeric>
 

@@ -1,6 +1,6 @@
 #include "transport/group/lone_transport.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "transport/c10d/mail_transfer.h"
 

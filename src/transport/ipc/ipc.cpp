@@ -1,6 +1,6 @@
 #include "transport/ipc/ipc.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "cuda/driver.h"
 #include "transport/common/starting_stream.h"

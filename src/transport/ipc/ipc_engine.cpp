@@ -1,6 +1,6 @@
 #include "transport/ipc/ipc_engine.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <iterator>

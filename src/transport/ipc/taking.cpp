@@ -1,10 +1,11 @@
 #include "transport/ipc/taking.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "cuda/ptx.h"
 #include "transport/common/boxes.h"
 #include "transport/common/reduce.h"
+#include "transport/memory/tensors.h"
 #include "transport/shm/shm_part.h"
 
 namespace shardway {
@@ -36,7 +37,7 @@ Taking::Taking(const Route& route, const at::Tensor& out) : route_(route), out_(
   }
   for (const Move& pull : route.pulls)
     buffers_.push_back(
-        at::empty(at::IntArrayRef(pull.mine.extent.data(), pull.mine.extent.size()), out.options()));
+        empty_tensor(at::IntArrayRef(pull.mine.extent.data(), pull.mine.extent.size()), out.options()));
 }
 
 std::vector<cuda::BoxMove> Taking::copies(const Sources& sources) const {

@@ -1,7 +1,7 @@
 #include "transport/memory/shared_memory.h"
 
-#include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 

@@ -1,7 +1,7 @@
 #include "transport/memory/warm_memory.h"
 
-#include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
@@ -19,6 +19,7 @@
 #include "shardway/memory.h"
 #include "shm/memory/fork_mutex.h"
 #include "transport/memory/shared_memory.h"
+#include "transport/memory/tensors.h"
 
 namespace shardway {
 namespace {
@@ -160,7 +161,7 @@ class WarmAllocator : public c10::Allocator {
 }  // namespace
 
 at::Tensor warm_empty(at::IntArrayRef sizes, const at::TensorOptions& options) {
-  if (!options.device().is_cpu()) return at::empty(sizes, options);
+  if (!options.device().is_cpu()) return empty_tensor(sizes, options);
   const auto bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(options.dtype().itemsize());
   const auto dtype = c10::typeMetaToScalarType(options.dtype());
   // The shared allocator's arena itself keeps memory that was touched.

@@ -1,6 +1,6 @@
 #include "transport/shm/list_call.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <numeric>
 

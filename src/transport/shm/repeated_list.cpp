@@ -1,6 +1,6 @@
 #include "transport/shm/repeated_list.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "shm/calls/execution.h"
 

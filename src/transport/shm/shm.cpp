@@ -1,6 +1,6 @@
 #include "transport/shm/shm.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "shm/board/thresholds.h"
 #include "transport/common/transport.h"

@@ -1,6 +1,6 @@
 #include "transport/shm/shm_engine.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
+#include "transport/memory/tensors.h"
 #include "transport/memory/warm_memory.h"
 #include "transport/shm/shm_part.h"
 
@@ -27,7 +28,7 @@ bool is_any_known(const KnownInputs& known) {
 void run_all_reduce(shm::SharedGroup& group, const RouteCall& moves, const Subject& subject,
                     const shm::Talk* talk = nullptr) {
   const at::Tensor input = moves.x.contiguous();
-  const at::Tensor landed = moves.out.is_contiguous() ? moves.out : at::empty_like(input);
+  const at::Tensor landed = moves.out.is_contiguous() ? moves.out : empty_tensor_like(input);
   const shm::AllReduce all_reduce{.input = static_cast<const std::byte*>(input.const_data_ptr()),
                                   .output = static_cast<std::byte*>(landed.mutable_data_ptr()),
                                   .bytes = static_cast<int64_t>(input.nbytes()),

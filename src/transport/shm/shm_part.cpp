@@ -1,6 +1,6 @@
 #include "transport/shm/shm_part.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 
