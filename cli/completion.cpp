@@ -98,7 +98,7 @@ ExitCode answer(const CLI::App& program, const std::string& shell) {
   } else if (shell == "fish") {
     print(fish_script(program));
   } else {
-    throw std::invalid_argument("'" + shell + "' is no shell that it knows; it is bash, zsh or fish");
+    throw std::invalid_argument("'" + shell + "' is not a shell that it knows; it is bash, zsh or fish");
   }
   return ExitCode::yes;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "cli/nearest.h"
 #include "cli/subcommand.h"
 #include "shardway/version.h"
 
@@ -47,13 +48,22 @@ constexpr const char* kExamples =
     "Exit codes: 0; 1 when the answer is no (there is no such plan, a rank is stuck,\n"
     "something is broken); 2 for a mistake in the call; launch gives that of the program.";
 
+// The options and subcommands that can follow.
+std::vector<std::string> words_of(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::Option* option : app.get_options()) words.push_back(option->get_name());
+  for (const CLI::App* command : app.get_subcommands({})) words.push_back(command->get_name());
+  return words;
+}
+
 // The parser's message as one sentence that ends with what to do.
 std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, const std::string& called) {
   std::string text = error.what();
   const auto parsed = program.get_subcommands();
   const bool runs_programs = !parsed.empty() && parsed.front()->get_prefix_command();
   if (const auto unknown = program.remaining(true); !unknown.empty() && !runs_programs)
-    text = unknown.front() + " is not known here";
+    text = unknown.front() + " is not known here" +
+           did_you_mean(unknown.front(), words_of(parsed.empty() ? program : *parsed.front()));
   if (const size_t end = text.find('\n'); end != std::string::npos) text.resize(end);
   return called + ": " + text + "; see " + called + " --help";
 }

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
+#include <utility>
 
+#include "cli/nearest.h"
 #include "cli/text_cursor.h"
 
 namespace shardway::cli {
 namespace {
 
-constexpr const char* kPlacementForms = "is no placement; it is R, S0, S0[3,0,5], P or P(max)";
+constexpr const char* kPlacementForms = "it is R, S0, S0[3,0,5], P or P(max)";
 constexpr int64_t kMostListedRanks = int64_t{1} << 20;
 
 void read_named_dims(TextCursor& cursor, std::vector<int64_t>& shape, std::vector<std::string>& names) {
@@ -46,7 +49,10 @@ std::vector<int64_t> read_ranks(TextCursor& cursor) {
 }
 
 Placement read_shard(TextCursor& cursor) {
+  const bool is_call = cursor.take('(');
+  if (is_call && cursor.rest().starts_with("dim=")) cursor.skip(4);
   Placement placement = shard(cursor.number("the tensor dim that S splits, such as S0"));
+  if (is_call) cursor.need(')', "after the dim, as in Shard(0)");
   if (!cursor.take('[')) return placement;
   do {
     placement.sizes.push_back(cursor.number("a length per rank, such as [3,0,5]"));
@@ -55,23 +61,32 @@ Placement read_shard(TextCursor& cursor) {
   return placement;
 }
 
+Placement read_replicate(TextCursor& cursor) {
+  if (cursor.take('(')) cursor.need(')', "as in Replicate()");
+  return replicate();
+}
+
 Placement read_partial(TextCursor& cursor) {
-  if (!cursor.take('(')) return partial();
+  if (!cursor.take('(') || cursor.take(')')) return partial();
   const size_t column = cursor.column();
   const std::string op = cursor.word();
   cursor.need(')', "after the op, as in P(max)");
+  if (op == "mean") return partial(Op::avg);
   for (const Op known : {Op::sum, Op::avg, Op::min, Op::max, Op::product}) {
     if (op == name_of(known)) return partial(known);
   }
-  cursor.refuse_at(column, "is no op; it is sum, avg, min, max or product");
+  cursor.refuse_at(column, "is not an op" + did_you_mean(op, {"sum", "avg", "min", "max", "product"}) +
+                               "; it is sum, avg, min, max or product");
 }
 
 Placement read_placement(TextCursor& cursor) {
   const size_t column = cursor.column();
-  if (cursor.take('S')) return read_shard(cursor);
-  if (cursor.take('R')) return replicate();
-  if (cursor.take('P')) return read_partial(cursor);
-  cursor.refuse_at(column, kPlacementForms);
+  const std::string word = lower_case(cursor.letters());
+  if (word == "s" || word == "shard") return read_shard(cursor);
+  if (word == "r" || word == "replicate") return read_replicate(cursor);
+  if (word == "p" || word == "partial") return read_partial(cursor);
+  cursor.refuse_at(column, "is not a placement" + did_you_mean(word, {"Shard", "Replicate", "Partial"}) +
+                               "; " + kPlacementForms);
 }
 
 // A mesh dim's place among those that split the same tensor dim, and where it was written.
@@ -107,6 +122,27 @@ ShardOrder order_from(const TextCursor& cursor, const std::vector<Placement>& pl
     }
   }
   return order;
+}
+
+// What torch calls a dtype, where that is not our name with a longer kind: float32, int8, complex64.
+struct DTypeAlias {
+  const char* name;
+  DType dtype;
+};
+
+constexpr DTypeAlias kDTypeAliass[] = {
+    {"bool", DType::boolean}, {"half", DType::f16},    {"float", DType::f32}, {"double", DType::f64},
+    {"short", DType::i16},    {"int", DType::i32},     {"long", DType::i64},  {"chalf", DType::c32},
+    {"cfloat", DType::c64},   {"cdouble", DType::c128}};
+
+// Example: "float8_e5m2" is f8_e5m2, "bfloat16" bf16, "uint8" u8.
+std::string short_name(const std::string& name) {
+  constexpr std::pair<std::string_view, const char*> kKinds[] = {
+      {"bfloat", "bf"}, {"float", "f"}, {"uint", "u"}, {"int", "i"}, {"complex", "c"}};
+  for (const auto& [kind, ours] : kKinds) {
+    if (name.starts_with(kind)) return ours + name.substr(kind.size());
+  }
+  return name;
 }
 
 constexpr const char* kHostForms = "hosts and ranks, such as 2x4, or the ranks of each host, such as 4,2,1";
@@ -156,12 +192,32 @@ std::vector<int64_t> read_shape(const std::string& text) {
   return shape;
 }
 
+DType read_dtype(const std::string& text) {
+  constexpr std::string_view kModule = "torch.";
+  const std::string name = text.starts_with(kModule) ? text.substr(kModule.size()) : text;
+  for (const DTypeAlias& known : kDTypeAliass) {
+    if (name == known.name) return known.dtype;
+  }
+  try {
+    return dtype_from_name(short_name(name));
+  } catch (const std::invalid_argument&) {
+    const std::string hint =
+        did_you_mean(name, {"bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64",
+                            "uint8", "bool", "bf16", "f16", "f32", "f64"});
+    throw std::invalid_argument("'" + text + "' is not a dtype" + hint +
+                                "; it is bf16, f16, f32, f64, i8 to i64, u8 to u64, boolean, c64, c128, " +
+                                "f8_e4m3fn, f8_e5m2 and so on, or torch's name for it, such as bfloat16");
+  }
+}
+
 OrderedPlacements read_placements(const std::string& text, int64_t tensor_dims) {
   TextCursor cursor(text);
   OrderedPlacements read;
   std::vector<SplitPlace> places;
   bool has_places = false;
+  const bool is_list = cursor.take('[');
   do {
+    cursor.skip_spaces();
     const size_t column = cursor.column();
     read.placements.push_back(read_placement(cursor));
     places.push_back({.column = column});
@@ -170,6 +226,7 @@ OrderedPlacements read_placements(const std::string& text, int64_t tensor_dims) 
       has_places = true;
     }
   } while (cursor.take(','));
+  if (is_list) cursor.need(']', "after the last placement, as in [Shard(0), Replicate()]");
   if (!cursor.is_at_end()) cursor.refuse("is unexpected; placements are separated by commas, as in S0,R");
   for (size_t m = 0; m < places.size(); ++m) {
     if (read.placements[m].is_shard() && read.placements[m].dim >= tensor_dims) {
@@ -197,7 +254,7 @@ int64_t read_bytes(const std::string& text) {
     if (value * unit.bytes >= 0x1p62) cursor.refuse_at(1, "is more than 2^62 bytes");
     return static_cast<int64_t>(value * unit.bytes);
   }
-  cursor.refuse("is no unit; it is B, KiB, MiB, GiB, TiB or KB, MB, GB, TB");
+  cursor.refuse("is not a unit; it is B, KiB, MiB, GiB, TiB or KB, MB, GB, TB");
 }
 
 int64_t read_count(const std::string& text, const std::string& of_what) {

@@ -1,5 +1,5 @@
-// What a user writes for a mesh, a shape, placements and bytes. Errors are std::invalid_argument and name the
-// column that is wrong and what would be right there.
+// What a user writes for a mesh, a shape, a dtype, placements and bytes. Errors are std::invalid_argument and
+// name the column that is wrong and what would be right there.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,12 @@ Mesh read_mesh(const std::string& text);
 // 4096x4096, or scalar.
 std::vector<int64_t> read_shape(const std::string& text);
 
-// One per mesh dim: R, S0, S0[3,0,5], P, P(max); S0.1,S0.0 where mesh dim 1 splits tensor dim 0 first.
+// bf16, or torch's name for it: bfloat16, torch.bfloat16.
+DType read_dtype(const std::string& text);
+
+// One per mesh dim: R, S0, S0[3,0,5], P, P(max); S0.1,S0.0 where mesh dim 1 splits tensor dim 0 first. Or as
+// torch writes them: Replicate(), Shard(0), Shard(dim=0), Partial(sum), in any case, with spaces after commas
+// and in brackets.
 struct OrderedPlacements {
   std::vector<Placement> placements = {};
   ShardOrder order = {};  // empty: ascending

@@ -99,7 +99,7 @@ PlanQuestion read_question(const PlanCall& call) {
   const Mesh to_mesh = call.to_mesh.empty()
                            ? mesh
                            : value_of("--to-mesh", call.to_mesh, [&] { return read_mesh(call.to_mesh); });
-  const DType dtype = value_of("--dtype", call.dtype, [&] { return dtype_from_name(call.dtype); });
+  const DType dtype = value_of("--dtype", call.dtype, [&] { return read_dtype(call.dtype); });
   const Layout whole = value_of(
       "--shape", call.shape, [&] { return Layout(read_shape(call.shape), dtype, Mesh({1}), {replicate()}); });
   PlanQuestion question{.from = layout_of(whole, mesh, "--from", call.from),

@@ -17,6 +17,7 @@ constexpr const char* kLesson =
     "  S0[3,0,5]   it splits tensor dim 0 into these lengths, one per rank\n"
     "  P, P(max)   every rank holds an addend; they are combined by sum, avg, min, max or product\n"
     "  S0.1,S0.0   both split tensor dim 0, and the second mesh dim splits first\n"
+    "torch's words do as well: Shard(0), Replicate(), Partial(max), in any case.\n"
     "\n"
     "Examples:\n"
     "  shardway plan --mesh dp=2,tp=4 --shape 4096x4096 --dtype bf16 --from S0,P --to R,S1\n"
@@ -41,7 +42,7 @@ void add_question(CLI::App& options, PlanCall& call) {
   };
   add("--mesh", call.mesh, "MESH", "the ranks: dp=2,tp=4 or 2x4")->required();
   add("--shape", call.shape, "SHAPE", "of the whole tensor: 4096x4096")->required();
-  add("--dtype", call.dtype, "DTYPE", "bf16, f16, f64, i32, ...; f32 when left out");
+  add("--dtype", call.dtype, "DTYPE", "bf16, f16, f64, i32, ..., or torch's bfloat16; f32 when left out");
   add("--from", call.from, "PLACEMENTS", "one placement per mesh dim: S0,P")->required();
   add("--to", call.to, "PLACEMENTS", "likewise: R,S1")->required();
   add("--to-mesh", call.to_mesh, "MESH", "the mesh that --to is on, where it is another: 4x2 or 4@8-11");

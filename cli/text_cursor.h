@@ -46,6 +46,17 @@ class TextCursor {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
+  std::string letters() {
+    const size_t begin = at_;
+    while (std::isalpha(static_cast<unsigned char>(next())) != 0) ++at_;
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  void skip_spaces() {
+    while (take(' ')) {
+    }
+  }
+
   std::string_view rest() const { return text_.substr(at_); }
   void skip(size_t characters) { at_ += characters; }
 

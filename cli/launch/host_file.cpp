@@ -34,7 +34,7 @@ LaunchHost host_in(std::istringstream words) {
     slots = kSlots + host.name.substr(colon + 1);
     host.name.erase(colon);
   }
-  if (!is_name(host.name)) throw std::invalid_argument("'" + host.name + "' is no name of a host");
+  if (!is_name(host.name)) throw std::invalid_argument("'" + host.name + "' is not the name of a host");
   if (slots.empty()) return host;
   if (!slots.starts_with(kSlots)) throw std::invalid_argument("'" + slots + "' must be such as slots=4");
   host.ranks = read_count(slots.substr(std::string(kSlots).size()), "a number of ranks, such as 4");

@@ -32,6 +32,40 @@ TEST(ReadPlacements, AnOrderNamesWhichMeshDimSplitsFirst) {
   EXPECT_TRUE(read_placements("S0,S0", 2).order.empty());
 }
 
+TEST(ReadPlacements, UnderstandsTorchsWords) {
+  const std::string ours = "S0,R,P,P(max),S1";
+  const std::vector<Placement> expected = read_placements(ours, 2).placements;
+  for (const std::string text :
+       {"Shard(0), Replicate(), Partial(), Partial(max), Shard(dim=1)", "[S(0), R, P(sum), P(max), S(1)]",
+        "shard(0),replicate,partial,partial(max),s1"}) {
+    EXPECT_EQ(read_placements(text, 2).placements, expected) << text;
+  }
+  EXPECT_EQ(read_placements("P(mean)", 1).placements, read_placements("P(avg)", 1).placements);
+  EXPECT_EQ(read_placements("Shard(0)[3,5]", 1).placements, read_placements("S0[3,5]", 1).placements);
+}
+
+TEST(ReadDType, UnderstandsOurNamesAndTorchs) {
+  EXPECT_EQ(read_dtype("bf16"), DType::bf16);
+  EXPECT_EQ(read_dtype("bfloat16"), DType::bf16);
+  EXPECT_EQ(read_dtype("torch.bfloat16"), DType::bf16);
+  EXPECT_EQ(read_dtype("float"), DType::f32);
+  EXPECT_EQ(read_dtype("half"), DType::f16);
+  EXPECT_EQ(read_dtype("float8_e5m2"), DType::f8_e5m2);
+  EXPECT_EQ(read_dtype("uint16"), DType::u16);
+  EXPECT_EQ(read_dtype("long"), DType::i64);
+  EXPECT_EQ(read_dtype("complex128"), DType::c128);
+  EXPECT_EQ(read_dtype("bool"), DType::boolean);
+}
+
+TEST(DidYouMean, NamesTheNearestWordOrNone) {
+  const auto hint_of = [](const std::string& text) { return refusal_of([&] { read_placements(text, 2); }); };
+  EXPECT_NE(hint_of("replicat").find("did you mean Replicate?"), std::string::npos);
+  EXPECT_NE(hint_of("Sahrd(0)").find("did you mean Shard?"), std::string::npos);
+  EXPECT_EQ(hint_of("columns").find("did you mean"), std::string::npos);
+  EXPECT_NE(refusal_of([] { read_dtype("flaot32"); }).find("did you mean float32?"), std::string::npos);
+  EXPECT_NE(refusal_of([] { read_dtype("bfloat"); }).find("did you mean bfloat16?"), std::string::npos);
+}
+
 TEST(ReadBytes, KnowsBinaryAndDecimalUnits) {
   EXPECT_EQ(read_bytes("17"), 17);
   EXPECT_EQ(read_bytes("2GiB"), int64_t{2} << 30);
@@ -92,7 +126,11 @@ TEST(Notation, NamesTheColumnThatIsWrong) {
                   {"S2", 1},
                   {"S0.1,S0.1", 6},
                   {"S0.0,S0", 6},
-                  {"s0", 1}},
+                  {"Shard(0", 8},
+                  {"Shard(rows)", 7},
+                  {"Replicate(0)", 11},
+                  {"[S0,R", 6},
+                  {"Replicat,R", 1}},
                  [](const std::string& text) { read_placements(text, 2); });
   expect_columns({{"", 1}, {"GiB", 1}, {"2Gi", 2}, {"-1", 1}, {"nan", 1}, {"1e3", 2}, {"99999999PiB", 1}},
                  [](const std::string& text) { read_bytes(text); });

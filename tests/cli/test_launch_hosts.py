@@ -100,7 +100,7 @@ def test_a_host_whose_agent_is_lost_ends_its_ranks(options: list[str], tmp_path:
         ("node-a:none\n", [], "line 1: column 1: 'none' must be a number of ranks, such as 4"),
         ("node-a four\n", [], "line 1: 'four' must be such as slots=4"),
         ("node-a slots=4 max-slots=8\n", [], "line 1: 'max-slots=8' is too much"),
-        ("-oProxyCommand=x\n", [], "line 1: '-oProxyCommand=x' is no name of a host"),
+        ("-oProxyCommand=x\n", [], "line 1: '-oProxyCommand=x' is not the name of a host"),
         ("# nobody\n", [], "names no host"),
         ("node-a:2\n", ["-n", "3"], "--ranks 3 is more than the 2 that the hosts take"),
         ("node-a:2\n", ["--may-lose", "1"], "--may-lose is for the ranks of one host"),
