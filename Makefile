@@ -78,11 +78,12 @@ faults: library  ## every call with every fault at every moment: who is told wha
 	@scripts/setup test
 	@$(PYTHON) -m tests.faults $(FAULTS)
 
-golden:  ## write the outputs that tests/cli compares with anew; read the diff
+golden:  ## write the outputs that tests/cli compares with anew, and the list of public names; read the diff
 	@scripts/setup test
 	@scripts/configure -DSHARDWAY_TESTS=ON
-	@cmake --build $(BUILD) --target cli_test
+	@cmake --build $(BUILD) --target cli_test shardway_package
 	@SHARDWAY_WRITE_GOLDEN=1 $(BUILD)/tests/cli_test --gtest_brief=1 --gtest_filter='*Transcript*'
+	@SHARDWAY_WRITE_GOLDEN=1 $(PYTHON) -m pytest -q tests/docs/test_public_names.py -k list
 
 gallery: library  ## ten plans and what they teach: build/gallery/index.html, docs/gallery
 	@scripts/setup test

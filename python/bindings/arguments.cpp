@@ -17,7 +17,7 @@ namespace {
 
 std::string read_word(const char* name, const py::handle& value) {
   if (!py::isinstance<py::str>(value))
-    throw BadArgument(c10::str(name, "=", text_of(value), " is no string"));
+    throw BadArgument(c10::str(name, "=", text_of(value), " is not a string"));
   return value.cast<std::string>();
 }
 
@@ -87,8 +87,8 @@ int64_t read_integer(const char* name, const py::handle& value) {
   if (number) return *number;
   const std::string hint = hint_at_group(value);
   if (!hint.empty() && !py::isinstance<py::str>(value))
-    throw BadArgument(c10::str(name, " is a ", type_name(value), ", no integer", hint));
-  throw BadArgument(c10::str(name, "=", text_of(value), " is no integer of 64 bits", hint));
+    throw BadArgument(c10::str(name, " is a ", type_name(value), ", not an integer", hint));
+  throw BadArgument(c10::str(name, "=", text_of(value), " is not a 64-bit integer", hint));
 }
 
 std::optional<int64_t> read_optional_integer(const char* name, const py::handle& value) {
@@ -120,7 +120,7 @@ std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value)) {
     const std::optional<int64_t> size = integer_in(item);
     if (!size) {
-      throw BadArgument(c10::str(name, "[", sizes.size(), "]=", text_of(item), " is no integer of 64 bits",
+      throw BadArgument(c10::str(name, "[", sizes.size(), "]=", text_of(item), " is not a 64-bit integer",
                                  hint_at_group(value)));
     }
     sizes.push_back(*size);

@@ -23,7 +23,7 @@ std::optional<std::vector<Sizes>> read_size_lists(const std::string& argument, c
   const bool is_list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
   const std::string hint = is_list ? "" : hint_at_group(value);
   if (!py::isinstance<py::sequence>(value) || !hint.empty())
-    throw BadArgument(argument + " is no list with the sizes of each tensor" + hint);
+    throw BadArgument(argument + " is not a list with the sizes of each tensor" + hint);
   std::vector<Sizes> lists;
   for (const py::handle& sizes : py::reinterpret_borrow<py::sequence>(value)) {
     const std::string name = c10::str(argument, "[", lists.size(), "]");

@@ -6,7 +6,7 @@ namespace shardway::python {
 namespace {
 
 [[noreturn]] void refuse(const std::string& what, const py::handle& value, const char* why) {
-  throw std::invalid_argument(what + "=" + text_of(value) + " is no " + why);
+  throw std::invalid_argument(what + "=" + text_of(value) + " is not a " + why);
 }
 
 Placement read_placement(const py::handle& value) {
@@ -34,7 +34,7 @@ std::optional<int64_t> integer_in(const py::handle& value) {
 
 int64_t read_int(const std::string& what, const py::handle& value) {
   const std::optional<int64_t> number = integer_in(value);
-  if (!number) refuse(what, value, "integer of 64 bits");
+  if (!number) refuse(what, value, "64-bit integer");
   return *number;
 }
 

@@ -102,7 +102,7 @@ def all_gather_v(
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> gathered, sizes = sw.all_gather_v(torch.ones(3, 2))
@@ -192,7 +192,7 @@ def reduce_scatter_v(
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> sw.reduce_scatter_v(torch.arange(4), sizes=[4])
@@ -279,7 +279,7 @@ def all_to_all_v(
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> arrived, counts = sw.all_to_all_v(torch.arange(3), send_sizes=[3])
@@ -343,7 +343,7 @@ def all_reduce(
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> sw.all_reduce(torch.tensor([1.0, 2.0]), op="max")
@@ -369,7 +369,7 @@ def gather_sizes(x: Tensor, dim: int = 0, *, group: GroupLike = None) -> tuple[i
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> sw.gather_sizes(torch.ones(3, 2), dim=1)

@@ -20,7 +20,7 @@ _layouts: dict[Any, Layout] = {}
 
 def mesh_of(mesh: object) -> Mesh:
     if not isinstance(mesh, DeviceMesh):
-        raise ValueError(f"layout: mesh={mesh!r} is no Mesh and no DeviceMesh")
+        raise ValueError(f"layout: mesh={mesh!r} is neither a Mesh nor a DeviceMesh")
     return _known_mesh(mesh)
 
 
@@ -45,15 +45,15 @@ def placement_of(placement: object) -> Placement:
         return Partial(placement.reduce_op)  # type: ignore[arg-type]  # refused where it is another word
     if isinstance(placement, theirs._StridedShard):
         raise ValueError(
-            f"placement {placement!r} is strided: what a rank holds is no box, unless the stride stands for an order "
-            f"of shards; give Shard({placement.dim}) and the order"
+            f"placement {placement!r} is strided: what a rank holds is not a box, unless the stride stands for an "
+            f"order of shards; give Shard({placement.dim}) and the order"
         )
     if isinstance(placement, theirs.Partial):
         raise ValueError(
             f"placement {placement!r} is a {type(placement).__name__}: its ranks hold no plain addends; "
             f"redistribute it with torch first"
         )
-    raise ValueError(f"layout: placement {placement!r} is no Shard, Replicate or Partial")
+    raise ValueError(f"layout: placement {placement!r} is not a Shard, Replicate or Partial")
 
 
 def layout_of(spec: object, what: str = "spec") -> Layout:
@@ -63,7 +63,7 @@ def layout_of(spec: object, what: str = "spec") -> Layout:
     except (KeyError, TypeError):  # TypeError: it cannot be hashed, so it is none
         pass
     if not isinstance(spec, DTensorSpec):
-        raise ValueError(f"{what}={spec!r} is no Layout and no DTensorSpec")
+        raise ValueError(f"{what}={spec!r} is neither a Layout nor a DTensorSpec")
     if spec.tensor_meta is None:
         raise ValueError(f"{what}: the spec {spec} has no tensor_meta, so its shape and dtype are unknown")
     placements, order = _placements_and_order(spec)
@@ -128,13 +128,13 @@ def _decoded_order(spec: DTensorSpec, strided: dict[int, Any]) -> Any:
     if not spec.use_strided_shard_as_shard_order:
         raise ValueError(
             f"placement {next(iter(strided.values()))!r} of {spec} is strided and stands for no order of shards: "
-            f"what a rank holds is no box"
+            f"what a rank holds is not a box"
         )
     shard_order = spec._maybe_convert_StridedShard_to_shard_order(spec.placements, spec.mesh)
     if shard_order is None:
         raise ValueError(
             f"placements {spec.placements} on a mesh of {tuple(spec.mesh.shape)}: no order of shards has these "
-            f"split factors; what a rank holds is no box"
+            f"split factors; what a rank holds is not a box"
         )
     return shard_order
 
@@ -150,7 +150,7 @@ def _check_strided_boxes(spec: DTensorSpec, layout: Layout) -> None:
         if spec.shape[dim] % parts and not _has_boxes_of(layout, spec):
             raise ValueError(
                 f"placement {placement!r} splits dim {dim} of length {spec.shape[dim]} into {parts} parts: with this "
-                f"uneven strided shard what torch has on a rank is no box"
+                f"uneven strided shard what torch has on a rank is not a box"
             )
 
 

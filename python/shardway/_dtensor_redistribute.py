@@ -163,7 +163,7 @@ def redistribute_dtensor(
 
 def mesh_tensor_of(dtensor: object, group: GroupLike) -> MeshTensor:
     if not isinstance(dtensor, DTensor):
-        raise ValueError(f"from_dtensor: {type(dtensor).__name__} is no DTensor")
+        raise ValueError(f"from_dtensor: {type(dtensor).__name__} is not a DTensor")
     layout = layout_of(dtensor._spec, "from_dtensor: spec")
     local = dtensor.to_local() if _is_inside(dtensor.device_mesh) else None
     return MeshTensor(local, layout, group_of_mesh(dtensor.device_mesh) if group is None else group)

@@ -41,7 +41,7 @@ def resolve_group(group: GroupLike, op: str) -> ProcessGroup | None:
         return _along(group[0], group[1], op)
     if group == dist.GroupMember.NON_GROUP_MEMBER:
         raise _refusal(op, "this rank is not in the group")
-    raise _refusal(op, f"group={group!r} is no process group, name of one, mesh of one dim, or (mesh, dim)")
+    raise _refusal(op, f"group={group!r} is not a process group, the name of one, a mesh of one dim, or (mesh, dim)")
 
 
 _has_warned = False
@@ -83,7 +83,7 @@ def _along(mesh: DeviceMesh, dim: int | str, op: str) -> ProcessGroup:
     try:
         return mesh.get_group(dim)
     except (RuntimeError, KeyError, IndexError) as error:
-        raise _refusal(op, f"dim {dim!r} is none of the mesh's {mesh.mesh_dim_names or mesh.ndim}") from error
+        raise _refusal(op, f"dim {dim!r} is not one of the mesh's {mesh.mesh_dim_names or mesh.ndim}") from error
 
 
 def _refusal(op: str, problem: str) -> ValueError:

@@ -185,7 +185,7 @@ def _works_of(layouts: Sequence[Layout], work: Work) -> list[float]:
         raise ValueError(f"work has {len(works)} entries for {len(layouts)} tensors")
     for i, each in enumerate(works):
         if not isinstance(each, (int, float)) or not 0 <= each < math.inf:
-            raise ValueError(f"work[{i}]={each!r} is no number of at least 0")
+            raise ValueError(f"work[{i}]={each!r} is not a number of at least 0")
     return [float(each) for each in works]
 
 

@@ -183,7 +183,7 @@ def redistribute(
     Raises:
         ValueError: An argument is invalid, ranks disagree, or addends would have to be made; on every rank. After a
             death: no living rank holds some part, which the error names.
-        DistBackendError: A rank was lost or did not come within the group's timeout.
+        DistBackendError: A rank was lost or did not answer within the group's timeout.
 
     Example:
         >>> layout = sw.Layout((4, 2), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])

@@ -50,7 +50,7 @@ def broadcast(
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> sw.broadcast(torch.tensor([1, 2]), src=0)
@@ -136,7 +136,7 @@ def gather_v(
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> gathered, sizes = sw.gather_v(torch.ones(3, 2), dst=0)
@@ -228,7 +228,7 @@ def scatter_v(
     Raises:
         ValueError: An argument is invalid, or ranks disagree. Where ranks compared the call, all of them raise it, and
             the group stays usable.
-        DistBackendError: A rank was lost or did not come within the group's timeout; the group is over.
+        DistBackendError: A rank was lost or did not answer within the group's timeout; the group is over.
 
     Example:
         >>> sw.scatter_v(torch.arange(3), src=0, sizes=[3])

@@ -86,7 +86,7 @@ class _Shrinking:
             return [rank for rank in awaited if _settle(store, str(rank), OUT) == IN]
         others = [rank for rank in awaited if store.check([str(rank)]) and store.get(str(rank)) == IN]
         verb = "has" if len(others) == 1 else "have"
-        why = f"{_in_words(others)} {verb} gone on in a smaller group, since this rank did not come in time"
+        why = f"{_in_words(others)} {verb} gone on in a smaller group, since this rank did not answer in time"
         raise dist.DistBackendError(f"shrink: {why}: it cannot join them any more (rank {self.rank})")
 
     def _is_settled(self, store: Store, awaited: list[int]) -> bool:

@@ -198,7 +198,7 @@ def _padded_layout(piece: Piece, ranks: tuple[int, ...], dtype: torch.dtype = to
         shape[piece.split] = piece.padded
     units, length, count = piece.units or shape[piece.split], shape[piece.split], len(ranks)
     if length % units:
-        raise ValueError(f"{piece.name}: its length {length} is no multiple of units={units}")
+        raise ValueError(f"{piece.name}: its length {length} is not a multiple of units={units}")
     split: list[Placement] = [Shard(piece.split)]
     if units % count == 0:
         return Layout(shape, dtype, Mesh((count,), ranks), split)

@@ -143,7 +143,7 @@ class StoreMeeting {
 
   void check_in_time(int64_t missing) const {
     TORCH_CHECK_WITH(DistBackendError, SteadyClock::now() < deadline_, "shardway: rank ", missing,
-                     " did not come within the group's timeout of ", timeout_.count(), " ms (rank ", rank_,
+                     " did not answer within the group's timeout of ", timeout_.count(), " ms (rank ", rank_,
                      ")");
   }
 

@@ -142,7 +142,7 @@ const char* why_no_block(uint8_t* data, int64_t bytes, int64_t ranks, Slot slot,
   if (header.op >= kOpNames.size() || header.grad >= kGrads) return "there is no such op or gradient";
   const bool is_gradient = header.backward_of != 0 && !header.has_tensor;
   const int64_t least_root = has_root(block.collective()) && !is_gradient ? 0 : -1;
-  if (header.root < least_root || header.root >= ranks) return "its root is no rank";
+  if (header.root < least_root || header.root >= ranks) return "its root is not a rank";
   if (header.out_size < -1) return "its out has a negative size";
   if (!header.has_tensor) {
     const bool needs_one = is_of_torch(block.collective()) && block.collective() != Collective::dist_barrier;

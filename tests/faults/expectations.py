@@ -160,7 +160,7 @@ def _late(cell: Cell, traits: Traits) -> Rule:
         "DistBackendError",
         may_return=_has_all_it_needs(cell, traits),
         names=(FAULTY,),
-        words=(name_in_errors(cell), *(() if is_silent else ("did not come within the timeout of 1000 ms",))),
+        words=(name_in_errors(cell), *(() if is_silent else ("did not answer within the timeout of 1000 ms",))),
         within_s=waits,
     )
     given_up = Expected(

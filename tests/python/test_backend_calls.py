@@ -188,7 +188,7 @@ def test_sequence_numbers_options_and_timeouts(rank: int, size: int) -> None:
     backend.set_timeout(timedelta(seconds=0.3))
     if rank == 0:
         with pytest.raises(
-            dist.DistBackendError, match=r"rank 1 could not be reached: it did not come within the timeout of 300 ms"
+            dist.DistBackendError, match=r"rank 1 could not be reached: it did not answer within the timeout of 300 ms"
         ):
             dist.all_reduce(torch.ones(1))
         assert backend.get_error() == ErrorType.COMM_ERROR

@@ -124,7 +124,7 @@ def test_a_rank_that_did_not_come_is_named_by_both_numbers() -> None:
     def body(rank: int, size: int) -> None:
         if rank == 1:
             said = error_of(lambda: dist.new_group([1, 2], timeout=SHORT))
-            assert said.startswith("shardway: rank 1 did not come within the group's timeout of 300 ms (rank 0)")
+            assert said.startswith("shardway: rank 1 did not answer within the group's timeout of 300 ms (rank 0)")
             assert "rank 0 is global rank 1, rank 1 is global rank 2" in said
         meet("end", rank, size)
 
@@ -139,11 +139,11 @@ def test_a_late_rank_is_not_told_that_it_could_not_reach_itself(rank: int, size:
         said = error_of(lambda: dist.all_reduce(torch.ones(1), group=group))
         assert said == (
             "all_reduce: rank 0 could not be reached:"
-            " it gave the group up, since this rank did not come in time (rank 2)"
+            " it gave the group up, since this rank did not answer in time (rank 2)"
         )
         assert error_of(lambda: dist.barrier(group=group)) == said.replace("all_reduce", "barrier")
     else:
-        assert "rank 2 could not be reached: it did not come within the timeout of 300 ms" in error_of(
+        assert "rank 2 could not be reached: it did not answer within the timeout of 300 ms" in error_of(
             lambda: dist.all_reduce(torch.ones(1), group=group)
         )
         meet("late", rank, size)
@@ -213,7 +213,7 @@ def test_the_timeout_of_a_group_can_be_set(rank: int, size: int) -> None:
         (backend if case else group).set_timeout(SHORT)
         assert backend.options._timeout == SHORT
         if rank == 0:
-            with pytest.raises(dist.DistBackendError, match="did not come within the timeout of 300 ms"):
+            with pytest.raises(dist.DistBackendError, match="did not answer within the timeout of 300 ms"):
                 call(group)
         meet(f"{case}", rank, size)
     group = dist.new_group()

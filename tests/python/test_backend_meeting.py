@@ -69,7 +69,9 @@ def test_timeouts_are_those_that_were_asked_for(tmp_path: Path) -> None:
         dist.all_reduce(t)  # of the world, which waits longer
         assert t.item() == size
         if rank == 0:
-            with pytest.raises(dist.DistBackendError, match="rank 1 did not come within the group's timeout of 500 ms"):
+            with pytest.raises(
+                dist.DistBackendError, match="rank 1 did not answer within the group's timeout of 500 ms"
+            ):
                 dist.new_group(timeout=HALF_A_SECOND)
 
     run_ranks(2, body, enter=enter)
@@ -83,7 +85,7 @@ def test_a_rank_that_does_not_come_to_the_world_is_named(tmp_path: Path) -> None
         store = store_at(tmp_path, "store", size)
         if rank == 1:
             return
-        with pytest.raises(dist.DistBackendError, match="rank 1 did not come within the group's timeout of 500 ms"):
+        with pytest.raises(dist.DistBackendError, match="rank 1 did not answer within the group's timeout of 500 ms"):
             dist.init_process_group("shardway", store=store, rank=rank, world_size=size, timeout=HALF_A_SECOND)
 
     run_ranks(3, body, enter=enter)

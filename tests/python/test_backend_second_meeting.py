@@ -74,7 +74,7 @@ def test_after_some_ranks_came_in_vain_all_meet(
     def body(rank: int, size: int) -> None:
         store = make_store(tmp_path, rank)
         missing = next(peer for peer in range(size) if peer not in first)
-        said = f"rank {missing} did not come within the group's timeout of 200 ms"
+        said = f"rank {missing} did not answer within the group's timeout of 200 ms"
         for attempt in range(attempts):
             if rank in first:
                 with pytest.raises(dist.DistBackendError, match=said):
@@ -123,7 +123,7 @@ def test_a_job_that_is_started_again_meets_on_the_old_file(tmp_path: Path) -> No
                 dist.init_process_group("shardway", store=store, rank=ranks[rank], world_size=3, timeout=timeout)
 
             if len(ranks) < 3:
-                with pytest.raises(dist.DistBackendError, match="did not come within"):
+                with pytest.raises(dist.DistBackendError, match="did not answer within"):
                     init()
                 return
             init()
@@ -145,7 +145,7 @@ def test_a_rank_that_gives_up_sooner_meets_the_others_when_it_returns(tmp_path: 
     def body(rank: int, size: int) -> None:
         store = file_store(tmp_path, rank)
         if rank == 1:
-            with pytest.raises(dist.DistBackendError, match="rank 2 did not come"):
+            with pytest.raises(dist.DistBackendError, match="rank 2 did not answer"):
                 join(store, rank, size, MISSED)
             store.set("gave up", "")
         if rank == 2:

@@ -344,7 +344,7 @@ def test_a_group_in_the_place_of_something_else_is_asked_about(rank, size):
         (dist.group.WORLD, "is a ProcessGroup"),
         (mesh, "is a DeviceMesh"),
         ((mesh, "dp"), "is a tuple"),
-        ("dp", "='dp' is no integer of 64 bits"),
+        ("dp", "='dp' is not a 64-bit integer"),
     ):
         for op, place, call in (
             ("all_gather_v", "dim", lambda g: sw.all_gather_v(x, g)),
@@ -362,5 +362,5 @@ def test_a_group_in_the_place_of_something_else_is_asked_about(rank, size):
             assert message.endswith(": did you mean group=? (rank 0)"), message
             if not place.endswith("sizes"):
                 assert shown in message
-    assert_says(message_of(lambda: sw.all_gather_v(x, 1.5)), [r"dim=1\.5 is no integer of 64 bits \(rank 0\)$"], "1.5")
+    assert_says(message_of(lambda: sw.all_gather_v(x, 1.5)), [r"dim=1\.5 is not a 64-bit integer \(rank 0\)$"], "1.5")
     assert_usable(rank, size)

@@ -226,7 +226,7 @@ def test_bad_input_is_a_clear_error_on_every_rank(rank, size):
     assert "all_gather_v: sizes[1]=5 is not this rank's own size, which is 2 along dim 0 (rank 1)" in message(
         lambda x: sw.all_gather_v(x, sizes=(1, 5)), x
     )
-    assert "all_gather_v: grad='total' is none of" in message(lambda x: sw.all_gather_v(x, grad="total"), x)
+    assert "all_gather_v: grad='total' is not one of" in message(lambda x: sw.all_gather_v(x, grad="total"), x)
     assert "no group is named 'nobody'" in message(lambda x: sw.all_reduce(x, group="nobody"), x)
     assert "all_reduce: op='max' has no gradient" in message(
         lambda x: sw.all_reduce(x, op="max"), torch.ones(1, requires_grad=True)

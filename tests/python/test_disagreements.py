@@ -220,7 +220,7 @@ def test_the_messages_read_as_documented(rank, size):
         "all_gather_v: dim=3 is out of range for a 2-d tensor (rank 1)": lambda: sw.all_gather_v(
             good(), 3 if one else 0
         ),
-        "all_gather_v: grad='average' is none of sum, mean, local (rank 1)": lambda: sw.all_gather_v(
+        "all_gather_v: grad='average' is not one of sum, mean, local (rank 1)": lambda: sw.all_gather_v(
             good(), grad="average" if one else "sum"
         ),
         "all_gather_v: ranks disagree on dtype: float32 on rank 0, float64 on rank 2": lambda: sw.all_gather_v(

@@ -122,14 +122,14 @@ NO_LAYOUT = {
     ),
     "strided shard that a view made": (
         lambda: strided_spec((8,), (_StridedShard(0, split_factor=2), R), use_strided_shard_as_shard_order=False),
-        ["stands for no order of shards", "no box"],
+        ["stands for no order of shards", "not a box"],
     ),
     "masked partial": (lambda: strided_spec((8,), (_MaskPartial(), R)), ["_MaskPartial", "no plain addends"]),
     "norm partial": (lambda: strided_spec((8,), (_NormPartial(2), R)), ["_NormPartial", "no plain addends"]),
-    "bitwise partial": (lambda: strided_spec((8,), (Partial("band"), R)), ["band", "none of sum"]),
+    "bitwise partial": (lambda: strided_spec((8,), (Partial("band"), R)), ["band", "not one of sum"]),
     "mixed partials": (lambda: strided_spec((8,), (Partial("max"), Partial("sum"))), ["only sum and avg mix"]),
     "no tensor_meta": (lambda: DTensorSpec(silent_mesh((2, 2)), (Shard(0), Replicate())), ["no tensor_meta"]),
-    "no spec at all": (lambda: [1, 2], ["no Layout and no DTensorSpec"]),
+    "no spec at all": (lambda: [1, 2], ["neither a Layout nor a DTensorSpec"]),
 }
 
 

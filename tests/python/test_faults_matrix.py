@@ -42,12 +42,12 @@ def honest(cell: Cell) -> Record:
         REFUSED: lambda rank: f"{CALL}: ranks disagree on dtype: float32 on rank 0, float64 on rank 1",
         DEAD: lambda rank: lost(rank, "its process ended"),
         ON_GLOO: lambda rank: lost(rank, "its process ended, or it closed the connection"),
-        GIVEN: lambda rank: lost(rank, "it did not come within the timeout of 1000 ms"),
+        GIVEN: lambda rank: lost(rank, "it did not answer within the timeout of 1000 ms"),
         SIZES_OF_THE_ROOT: lambda rank: lost(rank, "a message has another length"),
         LATE: lambda rank: (
-            lost(1, "it gave the group up, since this rank did not come in time", 0)
+            lost(1, "it gave the group up, since this rank did not answer in time", 0)
             if rank == 1
-            else lost(rank, "it did not come within the timeout of 1000 ms")
+            else lost(rank, "it did not answer within the timeout of 1000 ms")
         ),
     }
     ranks = []

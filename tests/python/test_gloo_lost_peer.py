@@ -161,7 +161,7 @@ def test_a_rank_that_times_out_tells_the_others_for_whom_it_waited():
         with pytest.raises(dist.DistBackendError) as caught:
             sw.all_reduce(torch.ones(3), group=group)
         assert 0.9 < time.monotonic() - start < 1 + SOON_S
-        assert "all_reduce: rank 1 could not be reached: it did not come within the timeout of 1000 ms" in str(
+        assert "all_reduce: rank 1 could not be reached: it did not answer within the timeout of 1000 ms" in str(
             caught.value
         )
 

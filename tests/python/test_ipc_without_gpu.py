@@ -23,6 +23,6 @@ def test_cpu_tensors_move_through_shared_memory(rank: int, size: int) -> None:
 @ranks(2)
 def test_an_unknown_word_is_refused_with_those_there_are(rank: int, size: int) -> None:
     os.environ["SHARDWAY_TRANSPORT"] = "icp"
-    with pytest.raises(ValueError, match="SHARDWAY_TRANSPORT=icp is none of shm, ipc and c10d"):
+    with pytest.raises(ValueError, match="SHARDWAY_TRANSPORT=icp is not one of shm, ipc and c10d"):
         sw.all_gather_v(torch.ones(rank + 1))
     dist.barrier()

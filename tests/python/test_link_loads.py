@@ -178,7 +178,7 @@ def test_what_is_wrong_with_a_load_is_in_one_error_on_both_sides():
         assert "down: the piece of rank 0 takes 80 bytes, more than max_bytes=79 of its Load" in text
         assert "embed: its mesh has rank 2, but the role has 2 ranks (role generator rank 1)" in text
         assert "q: bfloat16[6,5] to a Load of 1 bytes" in text and "to a Load of 2 bytes" in text
-        assert "scale: max_bytes=0 of its Load is no positive number of bytes (role generator rank 0)" in text
+        assert "scale: max_bytes=0 of its Load is not a positive number of bytes (role generator rank 0)" in text
 
 
 @pytest.mark.parametrize(

@@ -159,8 +159,8 @@ def test_another_secret_another_size_and_a_second_job_are_refused():
     [
         ({"address": "udp://x:1"}, "is not like tcp://"),
         ({"address": "tcp://127.0.0.1"}, "is not like tcp://"),
-        ({"role": ""}, "role='' is no name"),
-        ({"rank": 2, "size": 2}, "rank=2 is no rank of size=2"),
+        ({"role": ""}, "role='' is not a name"),
+        ({"rank": 2, "size": 2}, "rank=2 is not a rank of size=2"),
         ({"timeout": 0}, "timeout=0 is not positive"),
         ({"secret": 5}, "secret is a int"),
     ],

@@ -237,7 +237,7 @@ def test_a_mistake_or_a_disagreement_is_the_same_error_on_every_rank(rank, size,
             lambda: sw.all_gather_v(two(rank, shape=(2,)), 1)
         ),
         "all_gather_v: x is an empty list (rank 1)": lambda: sw.all_gather_v([] if one else two(rank)),
-        "all_gather_v: grad='average' is none of sum, mean, local (rank 1)": (
+        "all_gather_v: grad='average' is not one of sum, mean, local (rank 1)": (
             lambda: sw.all_gather_v(two(rank), grad="average" if one else "sum")
         ),
         "all_gather_v: sizes has 1 entries for 2 tensors (rank 1)": (
@@ -252,7 +252,7 @@ def test_a_mistake_or_a_disagreement_is_the_same_error_on_every_rank(rank, size,
         "reduce_scatter_v: x[1]: op='avg' of int64 is not defined: convert to a floating dtype (rank 1)": (
             lambda: sw.reduce_scatter_v(two(rank, dtype=torch.int64), op="avg")
         ),
-        "reduce_scatter_v: op='median' is none of sum, avg (or mean), min, max, product (rank 1)": (
+        "reduce_scatter_v: op='median' is not one of sum, avg (or mean), min, max, product (rank 1)": (
             lambda: sw.reduce_scatter_v(two(rank), op="median" if one else "sum")
         ),
         "reduce_scatter_v: out is given, but x is a list, whose results are new tensors (rank 1)": (

@@ -83,6 +83,6 @@ def test_a_timeout_that_is_set_after_the_first_call_holds(rank, size, transport,
     if rank == 1:
         store.wait(["told"], timedelta(seconds=40))
         return
-    with pytest.raises(dist.DistBackendError, match="did not come within the timeout of 300 ms"):
+    with pytest.raises(dist.DistBackendError, match="did not answer within the timeout of 300 ms"):
         sw.all_reduce(torch.ones(3), group=group)
     store.set("told", "")

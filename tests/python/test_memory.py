@@ -111,4 +111,4 @@ def test_a_limit_that_is_no_number_is_an_error():
     code = "import shardway as sw; sw.memory_stats()"
     done = run_program([sys.executable, "-c", code], env=environment, timeout_s=60)
     assert done.returncode != 0
-    assert "ValueError: SHARDWAY_CACHE_BYTES='lots' is no number of bytes" in done.stderr
+    assert "ValueError: SHARDWAY_CACHE_BYTES='lots' is not a number of bytes" in done.stderr

@@ -214,7 +214,7 @@ BAD_CALLS = [
     ("shard_dim_alltoall", "input is a list, not a tensor", lambda x, m: ours.shard_dim_alltoall([1], 0, 1, m, 0)),
     ("mesh_broadcast", "group_src=9 is out of range", lambda x, m: ours.mesh_broadcast(x, m, group_src=9)),
     ("mesh_broadcast", "tensor overlaps itself", lambda x, m: ours.mesh_broadcast(x[:1].expand(2, -1), m)),
-    ("mesh_scatter", "output is no tensor", lambda x, m: ours.mesh_scatter(None, [x, x], m)),
+    ("mesh_scatter", "output is not a tensor", lambda x, m: ours.mesh_scatter(None, [x, x], m)),
 ]
 
 

@@ -124,7 +124,7 @@ def test_mistakes_are_one_error_on_every_rank(rank, size, transport):
     says("tensors is an empty list", lambda: sw.to_owners([] if here else [t]))
     says("neither a MeshTensor nor a DTensor", lambda: sw.to_owners([t, 3] if here else [t, t]))
     says("work has 3 entries for 2 tensors", lambda: sw.to_owners([t, t], work=[1, 2, 3] if here else None))
-    says("is no number of at least 0", lambda: sw.to_owners([t], work=[float("nan")] if here else None))
+    says("is not a number of at least 0", lambda: sw.to_owners([t], work=[float("nan")] if here else None))
     says("ranks disagree on tensor 0: .* of ranks", lambda: sw.to_owners([t, t], work=[1, 2] if here else [2, 1]))
     owners = sw.to_owners([t, t, t])
     assert owners.owner == (0, 1, 2)

@@ -140,7 +140,7 @@ def test_mistakes_are_one_error_on_every_rank(rank, size, transport):
     says(lambda: sw.redistribute([t, None] if here else [t], target, mesh=rest), "ranks disagree", "rank 2")
     says(lambda: sw.redistribute(t, [sw.Shard(2)] if here else target, mesh=rest), "S2", "rank 2")
     says(lambda: sw.redistribute(t, [sw.Replicate()] if here else target, mesh=rest), "the target", "rank 2")
-    says(lambda: sw.redistribute(t, target, mesh="cpu" if here else rest), "'cpu' is no Mesh", "rank 2")
+    says(lambda: sw.redistribute(t, target, mesh="cpu" if here else rest), "'cpu' is neither a Mesh", "rank 2")
     says(lambda: sw.redistribute(3 if here else t, target, mesh=rest), "t is a int", "rank 2")
     says(lambda: sw.redistribute([None, 3] if here else t, target, mesh=rest), "t has a int", "rank 2")
     everywhere = sw.Layout((3, 2), torch.float32, sw.Mesh((3,)), [sw.Shard(0)])

@@ -159,7 +159,7 @@ def test_what_a_dtensor_cannot_say_is_refused_by_name(rank, size, transport):
     says(["gradient of a DTensor says its own"], [Shard(1)], grad_placements=[Shard(1)])
     says(["mesh is a Mesh, but a DTensor lies on a DeviceMesh"], [Shard(1)], mesh=sw.Mesh((2,)))
     says(["from S0 to P", "addends are never made"], [Partial()])
-    says(["placements=7 is no sequence"], 7)
+    says(["placements=7 is not a sequence"], 7)
     says(["the target: .*S1 on rank 0, .*R on rank 1"], [Replicate() if rank else Shard(1)])
     assert_usable(rank, size)
 

@@ -45,7 +45,7 @@ def test_a_local_tensor_that_does_not_fit_its_layout_is_refused(rank, size):
         sw.MeshTensor(torch.ones(6, 4), sw.Layout((6, 4), torch.float32, sw.Mesh((1,), (1 - rank,)), [sw.Replicate()]))
     with pytest.raises(ValueError, match=r"local is a list, not a tensor"):
         sw.MeshTensor([1.0], layout)
-    with pytest.raises(ValueError, match=r"layout='S0' is no Layout"):
+    with pytest.raises(ValueError, match=r"layout='S0' is neither a Layout"):
         sw.MeshTensor(torch.ones(3, 4), "S0")
     with pytest.raises(ValueError, match=r"the mesh 3 has rank 2, but the group has the ranks 0,1"):
         sw.MeshTensor(torch.ones(2, 4), rows(3))
@@ -63,15 +63,15 @@ def test_one_ranks_bad_argument_is_the_same_error_on_all(rank, size, transport):
     for bad, words in (
         ({"placements": [sw.Shard(2)]}, ["S2", "2-d tensor"]),
         ({"placements": [sw.Shard(0), sw.Replicate()]}, ["2 placements for a 1-d mesh"]),
-        ({"placements": ["S1"]}, ["'S1' is no Shard, Replicate or Partial"]),
-        ({"placements": 7}, ["placements=7 is no sequence"]),
+        ({"placements": ["S1"]}, ["'S1' is not a Shard, Replicate or Partial"]),
+        ({"placements": 7}, ["placements=7 is not a sequence"]),
         ({"placements": None}, ["placements is None"]),
         ({"placements": [sw.Shard(1, (1, 1, 1))]}, ["add up to 3", "length 4"]),
         ({"placements": [sw.Partial()]}, ["from S0 to P", "addends are never made"]),
-        ({"placements": [sw.Shard(1)], "mesh": "cpu"}, ["'cpu' is no Mesh"]),
+        ({"placements": [sw.Shard(1)], "mesh": "cpu"}, ["'cpu' is neither a Mesh"]),
         ({"placements": [sw.Shard(1)], "mesh": sw.Mesh((4,))}, ["rank 3", "0,1,2"]),
         ({"placements": [sw.Shard(1)], "topology": "fast"}, ["topology='fast' is no Topology"]),
-        ({"placements": [sw.Shard(1)], "max_bytes": 1.5}, ["max_bytes=1.5 is no integer"]),
+        ({"placements": [sw.Shard(1)], "max_bytes": 1.5}, ["max_bytes=1.5 is not a 64-bit integer"]),
         ({"placements": [sw.Shard(1)], "max_bytes": 3}, ["max_bytes=3", "least"]),
         ({"placements": [sw.Shard(1)], "plan": "S0"}, ["plan='S0' is no Plan"]),
         ({"plan": other}, [r"f32\[9,9\]", r"f32\[6,4\]"]),
@@ -193,7 +193,7 @@ def test_distribute_reports_the_sources_mistakes_to_all(rank, size, transport):
     says(["from R to P", "addends are never made"], placement=sw.Partial(), src=0)
     says([r"disagree on src: 0 on rank 0, 1 on rank 1"], src=rank)
     says(["disagree on target: 3: S0 on rank 0, 3: S1 on rank 2"], placement=sw.Shard(1 if rank == 2 else 0), src=1)
-    says(["no Mesh"], mesh=None, src=1)
+    says(["neither a Mesh"], mesh=None, src=1)
     for tensor, placement, words in ((whole, sw.Partial(), "from R to P"), (None, sw.Shard(0), "tensor is a NoneType")):
         with pytest.raises(ValueError, match=f"redistribute: .*{words}"):  # of all ranks, each by itself on gloo
             sw.distribute(tensor, mesh, [placement])
@@ -204,6 +204,6 @@ def test_distribute_reports_the_sources_mistakes_to_all(rank, size, transport):
 def test_redistribute_takes_nothing_but_tensors_on_a_mesh(rank, size):
     with pytest.raises(ValueError, match=r"redistribute: t is a Tensor, neither a MeshTensor nor a DTensor"):
         sw.redistribute(torch.ones(2), [sw.Shard(0)])
-    with pytest.raises(ValueError, match=r"from_dtensor: Tensor is no DTensor"):
+    with pytest.raises(ValueError, match=r"from_dtensor: Tensor is not a DTensor"):
         sw.MeshTensor.from_dtensor(torch.ones(2))
     assert dist.is_initialized()

@@ -46,11 +46,11 @@ OF_ONE = {
     "a mesh for placements": (lambda t: {"placements": sw.Mesh((2,))}, r"placements is a Mesh: did you mean mesh=\?"),
     "too many placements": (lambda t: {"placements": TARGET * 2}, "2 placements for a 1-d mesh"),
     "bad placements": (lambda t: {"placements": [sw.Shard(2)]}, "S2"),
-    "no mesh": (lambda t: {"mesh": "cpu"}, "'cpu' is no Mesh"),
+    "no mesh": (lambda t: {"mesh": "cpu"}, "'cpu' is neither a Mesh"),
     "topology": (lambda t: {"topology": 3}, "topology=3 is no Topology"),
-    "max_bytes": (lambda t: {"max_bytes": "8"}, "max_bytes='8' is no integer"),
+    "max_bytes": (lambda t: {"max_bytes": "8"}, "max_bytes='8' is not a 64-bit integer"),
     "plan": (lambda t: {"plan": 1}, "plan=1 is no Plan"),
-    "grad_placements": (lambda t: {"grad_placements": 1}, "grad_placements|placements=1 is no sequence"),
+    "grad_placements": (lambda t: {"grad_placements": 1}, "grad_placements|placements=1 is not a sequence"),
     "async_op": (lambda t: {"async_op": Undecided()}, "async_op is a Undecided, which is neither true nor false"),
 }
 OF_LIST = {
@@ -62,7 +62,7 @@ OF_LIST = {
     "too many placements": (lambda t: {"placements": [TARGET] * 3}, "placements for 3 tensors, but t has 2"),
     "no placements": (lambda t: {"placements": None}, "placements is None"),
     "plan": (lambda t: {"plan": 1}, "plan and grad_placements are for one tensor"),
-    "max_bytes": (lambda t: {"max_bytes": "8"}, "max_bytes='8' is no integer"),
+    "max_bytes": (lambda t: {"max_bytes": "8"}, "max_bytes='8' is not a 64-bit integer"),
     "async_op": (lambda t: {"async_op": Undecided()}, "async_op is a Undecided"),
 }
 

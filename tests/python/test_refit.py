@@ -179,7 +179,7 @@ def test_a_spread_stack_has_whole_parts_and_the_first_ranks_have_one_more():
     [
         (Piece("w", (6, 2)), (2, 2), r"it has shape \(2, 2\) on rank 0, but its parts need \(3, 2\)"),
         (Piece("w", (9, 2), units=3), (5, 2), "w: 3 units can neither be shared out to 2 ranks nor repeated"),
-        (Piece("w", (9, 2), units=2), (5, 2), "w: its length 9 is no multiple of units=2"),
+        (Piece("w", (9, 2), units=2), (5, 2), "w: its length 9 is not a multiple of units=2"),
         (Piece("w", (9, 2), split=2), (5, 2), r"w: split=2 is out of range for the shape \(9, 2\)"),
         (Piece("w", (9, 2), padded=9), (5, 2), "w: padded=9 must be at least its length 9 and a multiple of 2 ranks"),
         (Fused([]), (5, 2), "a Fused has no parts"),

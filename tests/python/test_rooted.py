@@ -95,7 +95,7 @@ def test_src_and_dst_are_global_ranks_and_group_src_and_group_dst_are_the_groups
         for call in functions:
             with pytest.raises(ValueError, match=rf"{name}=0 is not in the group, whose ranks are 1, {size - 1}"):
                 call()
-            with pytest.raises(ValueError, match=rf"group_{name}=2 is no rank of a group of 2"):
+            with pytest.raises(ValueError, match=rf"group_{name}=2 is not a rank of a group of 2"):
                 call(**{f"group_{name}": 2})
             with pytest.raises(ValueError, match=rf"both {name}=1 and group_{name}=0 are given"):
                 call(**{name: 1, f"group_{name}": 0})
@@ -230,7 +230,7 @@ REFUSALS = {
     "no integer for dst": (
         lambda: sw.gather_v(torch.ones(2), 0.5),
         lambda: sw.gather_v(torch.ones(2)),
-        "gather_v: dst=0.5 is no integer of 64 bits (rank 1)",
+        "gather_v: dst=0.5 is not a 64-bit integer (rank 1)",
     ),
     "no tensor": (
         lambda: sw.all_reduce([1.0]),

@@ -324,7 +324,7 @@ if rank == 0:
     try:
         sw.all_reduce(torch.ones(3))
     except dist.DistBackendError as error:
-        assert "did not come within the timeout of 3000 ms" in str(error), error
+        assert "did not answer within the timeout of 3000 ms" in str(error), error
     assert 2.5 < time.monotonic() - start < 8, time.monotonic() - start
 else:
     time.sleep(6)

@@ -158,7 +158,7 @@ def _come_late(rank, size):
     pids = sw.all_gather_v(torch.tensor([os.getpid()]))[0].tolist()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
-        text = r"^shrink: ranks 0 and 2 have gone on in a smaller group, since this rank did not come in time: .*1\)"
+        text = r"^shrink: ranks 0 and 2 have gone on in a smaller group, since this rank did not answer in time: .*1\)"
         with pytest.raises(dist.DistBackendError, match=text):
             sw.shrink()
         return dist.destroy_process_group()

@@ -236,7 +236,7 @@ TEST_F(LifelinesTest, WordsThatAreInvalidEndTheGroup) {
 
 TEST_F(LifelinesTest, AWaitEndsAtTheTimeout) {
   lay(std::chrono::milliseconds(200));
-  EXPECT_EQ(end_of_wait(1), "1: it did not come within the timeout of 200 ms");
+  EXPECT_EQ(end_of_wait(1), "1: it did not answer within the timeout of 200 ms");
 }
 
 TEST_F(LifelinesTest, GivingUpTellsAllOthersAndKeepsTheFirstLoss) {

@@ -54,7 +54,7 @@ def _is_line(text: object) -> bool:
 def _checked(claim: Claim) -> Claim:
     role, rank, size = claim.role, claim.rank, claim.size
     if not isinstance(role, str) or not role.isprintable() or not 0 < len(role) <= _LONGEST_NAME:
-        raise ValueError(f"connect: role={role!r} is no name of 1 to {_LONGEST_NAME} characters")
+        raise ValueError(f"connect: role={role!r} is not a name of 1 to {_LONGEST_NAME} characters")
     if type(rank) is not int or type(size) is not int or not 0 <= rank < size <= _MOST_RANKS:
-        raise ValueError(f"connect: rank={rank!r} is no rank of size={size!r} (role {role})")
+        raise ValueError(f"connect: rank={rank!r} is not a rank of size={size!r} (role {role})")
     return claim

@@ -325,6 +325,6 @@ def _own_number(given: int | None, word: str, of_group: object, alone: int) -> i
     text = os.environ.get(word)
     if text is not None:
         if not text.isdecimal():
-            raise ValueError(f"connect: {word}={text} in the environment is no number")
+            raise ValueError(f"connect: {word}={text} in the environment is not a number")
         return int(text)
     return int(of_group()) if callable(of_group) and dist.is_initialized() else alone

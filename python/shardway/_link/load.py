@@ -56,7 +56,7 @@ class Load:
         if not callable(self.function):
             raise ValueError(f"the function of its Load is a {type(self.function).__name__}, which cannot be called")
         if type(self.max_bytes) is not int or self.max_bytes < 1:
-            raise ValueError(f"max_bytes={self.max_bytes!r} of its Load is no positive number of bytes")
+            raise ValueError(f"max_bytes={self.max_bytes!r} of its Load is not a positive number of bytes")
 
 
 class Loader:

@@ -174,7 +174,7 @@ class Membership:
                     raise ValueError(f"connect: {self.address} refused {self.claim}: {refusal}") from None
                 last = str(refusal)
             except NotOurs as error:
-                last = f"what listens there is no link of shardway: {error}"
+                last = f"what listens there is not a link of shardway: {error}"
             except (OSError, TooLate) as error:
                 last = str(error)
             if time.monotonic() + nap_s > deadline_s:

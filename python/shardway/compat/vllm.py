@@ -47,7 +47,7 @@ class LinkInitInfo(WeightTransferInitInfo):
             )
         unknown = [name for name in self.dtype_names if not isinstance(getattr(torch, name, None), torch.dtype)]
         if unknown:
-            raise ValueError(f"init_info: dtype_names has {unknown[0]!r}, which is no dtype of torch")
+            raise ValueError(f"init_info: dtype_names has {unknown[0]!r}, which is not a dtype of torch")
 
 
 @dataclass

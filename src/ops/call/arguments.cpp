@@ -49,7 +49,7 @@ std::string shown(const std::vector<int64_t>& numbers) {
 }  // namespace
 
 void check_dense(const at::Tensor& x, const char* name) {
-  if (!x.defined()) refuse(name, " is no tensor");
+  if (!x.defined()) refuse(name, " is not a tensor");
   if (x.layout() != at::kStrided)
     refuse(name, " has layout ", x.layout(), ": only dense (Strided) tensors move");
   if (x.is_quantized())
@@ -73,7 +73,7 @@ int64_t checked_root(const std::string& name, int64_t global, std::optional<int6
   if (in_group) {
     if (global != 0) refuse("both ", name, "=", global, " and group_", name, "=", *in_group, " are given");
     if (*in_group < 0 || *in_group >= group.size())
-      refuse("group_", name, "=", *in_group, " is no rank of a group of ", group.size());
+      refuse("group_", name, "=", *in_group, " is not a rank of a group of ", group.size());
     return *in_group;
   }
   const std::vector<int64_t> ranks = group.global_ranks();

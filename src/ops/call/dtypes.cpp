@@ -47,7 +47,7 @@ at::ScalarType scalar_type_of(DType dtype) {
   for (const Pair& pair : kPairs) {
     if (pair.ours == dtype) return pair.torchs;
   }
-  throw BadArgument(std::string(name_of(dtype)) + " is no dtype of torch");
+  throw BadArgument(std::string(name_of(dtype)) + " is not a dtype of torch");
 }
 
 }  // namespace shardway

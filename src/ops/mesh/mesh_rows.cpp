@@ -33,7 +33,7 @@ int64_t place_in(const Row& row, int64_t rank) {
 }
 
 void check_tensor_of(const Rows& rows, const at::Tensor& tensor, const char* name) {
-  if (rows.own && !tensor.defined()) throw BadArgument(c10::str(name, " is no tensor"));
+  if (rows.own && !tensor.defined()) throw BadArgument(c10::str(name, " is not a tensor"));
   if (!rows.own && tensor.defined())
     throw BadArgument(c10::str("this rank is outside the mesh, but has a tensor as ", name));
 }

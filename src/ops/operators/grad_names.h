@@ -13,7 +13,7 @@ inline Grad grad_from_name(std::string_view name) {
   if (name == "sum") return Grad::sum;
   if (name == "mean") return Grad::mean;
   if (name == "local") return Grad::local;
-  throw BadArgument("grad='" + std::string(name) + "' is none of sum, mean, local");
+  throw BadArgument("grad='" + std::string(name) + "' is not one of sum, mean, local");
 }
 
 }  // namespace shardway

@@ -50,7 +50,7 @@ DType dtype_from_name(const std::string& name) {
     if (name == row.name) return row.dtype;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  throw std::invalid_argument("dtype '" + name + "' is none of " + known);
+  throw std::invalid_argument("dtype '" + name + "' is not one of " + known);
 }
 
 }  // namespace shardway

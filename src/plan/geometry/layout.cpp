@@ -65,7 +65,8 @@ void check_partials(const std::vector<Placement>& placements, DType dtype) {
     if (!placements[m].is_partial()) continue;
     const Op op = placements[m].op;
     if (op == Op::avg && is_integral(dtype)) {
-      refuse("P(avg)" + at_mesh_dim(m) + " of " + name_of(dtype) + ": an average of integers is no integer");
+      refuse("P(avg)" + at_mesh_dim(m) + " of " + name_of(dtype) +
+             ": an average of integers is not an integer");
     }
     if (first && *first != op && !(adds(*first) && adds(op))) {
       refuse(std::string("P(") + name_of(*first) + ") and P(" + name_of(op) +

@@ -91,7 +91,7 @@ Op op_from_name(const std::string& name) {
   for (const auto& [op, candidate] : kOpNames) {
     if (name == candidate) return op;
   }
-  throw std::invalid_argument("op='" + name + "' is none of sum, avg (or mean), min, max, product");
+  throw std::invalid_argument("op='" + name + "' is not one of sum, avg (or mean), min, max, product");
 }
 
 Route transposed(const Route& route) {

@@ -238,7 +238,7 @@ Rules rules_from_name(const std::string& name) {
   for (const auto& [rules, candidate] : kRulesNames) {
     if (name == candidate) return rules;
   }
-  throw std::invalid_argument("rules='" + name + "' is none of shardway, torch_2_13, seed_004");
+  throw std::invalid_argument("rules='" + name + "' is not one of shardway, torch_2_13, seed_004");
 }
 
 std::string Plan::text() const { return text_of(steps, from); }

@@ -84,7 +84,7 @@ StepKind kind_from(const JsonField& field) {
   for (int kind = 0; kind <= static_cast<int>(StepKind::exchange); ++kind) {
     if (field.text() == name_of(static_cast<StepKind>(kind))) return static_cast<StepKind>(kind);
   }
-  field.refuse("is '" + field.text() + "', which is no kind of step");
+  field.refuse("is '" + field.text() + "', which is not a kind of step");
 }
 
 std::vector<int64_t> mesh_dims_from(const JsonField& field, const Mesh& mesh) {
@@ -92,7 +92,8 @@ std::vector<int64_t> mesh_dims_from(const JsonField& field, const Mesh& mesh) {
   const auto count = static_cast<int64_t>(mesh.shape().size());
   for (const int64_t dim : dims) {
     if (dim < 0 || dim >= count)
-      field.refuse("has " + std::to_string(dim) + ", which is no dim of a mesh of " + std::to_string(count));
+      field.refuse("has " + std::to_string(dim) + ", which is not a dim of a mesh of " +
+                   std::to_string(count));
   }
   return dims;
 }

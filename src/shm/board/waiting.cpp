@@ -17,11 +17,11 @@ std::string reason_of(const Ended& ended, std::chrono::milliseconds timeout) {
     case End::died:
       return "its process ended";
     case End::timed_out:
-      return "it did not come within the timeout of " + std::to_string(timeout.count()) + " ms";
+      return "it did not answer within the timeout of " + std::to_string(timeout.count()) + " ms";
     case End::aborted:
       return "it aborted the group";
     case End::unanswered:
-      return "a message that it waited for did not come in time";
+      return "a message that it waited for did not arrive in time";
     case End::interrupted:
       return "it was interrupted";
     case End::shrunk:
@@ -134,7 +134,7 @@ PeerLost Waiting::told(const Ended& about) const {
   for (int64_t peer = 0; peer < size(); ++peer) {
     const bool is_blamed_by = peer != rank_ && ended(peer).how == about.how && ended(peer).rank == rank_;
     if (is_blamed_by && (about.how == End::timed_out || about.how == End::died))
-      return {peer, "it gave the group up, since this rank did not come in time"};
+      return {peer, "it gave the group up, since this rank did not answer in time"};
   }
   switch (about.how) {
     case End::aborted:

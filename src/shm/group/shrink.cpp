@@ -125,7 +125,7 @@ class Shrinking {
     const Ranks in = those_in(round, awaited);
     const std::string who = in.empty() ? "the other ranks" : text_of(in);
     throw PeerLost::said(own_, who + (in.size() == 1 ? " has" : " have") +
-                                   " gone on in a smaller group, since this rank did not come in time: it "
+                                   " gone on in a smaller group, since this rank did not answer in time: it "
                                    "cannot join them any more");
   }
 

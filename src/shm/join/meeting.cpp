@@ -95,7 +95,7 @@ void await(const File& connection, int16_t event, Clock::time_point deadline, in
     pollfd ready{.fd = connection.get(), .events = event, .revents = 0};
     const int found = poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000)));
     if (found > 0) return;
-    if (found == 0) throw PeerLost(peer, "it did not come in time");
+    if (found == 0) throw PeerLost(peer, "it did not answer in time");
     if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "poll");
   }
 }
@@ -181,7 +181,7 @@ void Meeting::be_host(File listener) {
     if (!closes && missing == guests_.end() && is_agreed)
       closes = Clock::now() + (job_.has_id ? 0ms : kSecondLook);
     std::optional<Guest> guest = reception.next(std::min(closes.value_or(deadline_), deadline_));
-    if (!guest && !closes) throw PeerLost(missing - guests_.begin(), "it did not come in time");
+    if (!guest && !closes) throw PeerLost(missing - guests_.begin(), "it did not answer in time");
     if (!guest) break;
     take(std::move(*guest));
     if (is_agreed && !disagreement_.empty()) closes = Clock::now() + kAftermath;

@@ -27,7 +27,7 @@ int64_t number_of(const char* name, const std::string& launcher) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    refuse(std::string(name) + "=" + text + " is no number");
+    refuse(std::string(name) + "=" + text + " is not a number");
   return value;
 }
 

@@ -92,7 +92,7 @@ Mapping map_of_peer(const File& file, Mapping::Access access, const Nonce& expec
   if (seals < 0 || (seals & kFixedSize) != kFixedSize) throw std::runtime_error("its memory could shrink");
   struct statfs system {};
   if (fstatfs(file.get(), &system) != 0) raise_error("fstatfs of shared memory");
-  if (system.f_type != kTmpfs) throw std::runtime_error("its memory is no ordinary memory");
+  if (system.f_type != kTmpfs) throw std::runtime_error("its memory is not ordinary memory");
   struct stat status {};
   if (fstat(file.get(), &status) != 0) raise_error("fstat of shared memory");
   if (status.st_size < static_cast<int64_t>(sizeof(MemoryHead)))

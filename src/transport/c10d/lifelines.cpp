@@ -268,7 +268,7 @@ PatientWait::PatientWait(Lifelines& lifelines, c10d::Work& work, int64_t peer)
 std::optional<LostPeer> PatientWait::look() {
   if (const auto loss = lifelines_.loss(peer_)) return LostPeer(*loss);
   if (Clock::now() < deadline_) return std::nullopt;
-  return LostPeer({peer_, c10::str("it did not come within the timeout of ", timeout_.count(), " ms")},
+  return LostPeer({peer_, c10::str("it did not answer within the timeout of ", timeout_.count(), " ms")},
                   /*may_come=*/true);
 }
 

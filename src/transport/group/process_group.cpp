@@ -45,7 +45,7 @@ WantedTransport wanted_transport() {
   const std::string_view word(value);
   if (word == "shm") return WantedTransport::shm;
   if (word == "ipc") return WantedTransport::ipc;
-  TORCH_CHECK_VALUE(word == "c10d", "SHARDWAY_TRANSPORT=", word, " is none of shm, ipc and c10d");
+  TORCH_CHECK_VALUE(word == "c10d", "SHARDWAY_TRANSPORT=", word, " is not one of shm, ipc and c10d");
   return WantedTransport::c10d;
 }
 

@@ -38,7 +38,7 @@ size_t limit_from_environment() {
     char* end = nullptr;
     const unsigned long long bytes = std::strtoull(given, &end, 10);
     TORCH_CHECK_VALUE(end != given && *end == '\0', "SHARDWAY_CACHE_BYTES='", given,
-                      "' is no number of bytes");
+                      "' is not a number of bytes");
     return bytes;
   }
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE)) / 32;

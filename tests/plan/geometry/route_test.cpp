@@ -190,7 +190,7 @@ TEST(Op, NamesAreTorchsWordsAndMeanIsAvg) {
   EXPECT_EQ(op_from_name("product"), Op::product);
   EXPECT_EQ(op_from_name("mean"), Op::avg);
   EXPECT_EQ(refusal([] { op_from_name("prod"); }),
-            "op='prod' is none of sum, avg (or mean), min, max, product");
+            "op='prod' is not one of sum, avg (or mean), min, max, product");
 }
 
 // Two rows to oneself, three to rank 1.

@@ -222,7 +222,7 @@ TEST(PlanJson, OfAStepOverADimThatItsMeshHasNotIsRefused) {
   const std::string dims = "\"mesh_dims\": [\n    0";
   ASSERT_NE(text.find(dims), std::string::npos) << text;
   text.replace(text.find(dims) + dims.size() - 1, 1, "1");
-  EXPECT_NE(refusal_of([&] { plan_from_json(text); }).find("has 1, which is no dim of a mesh of 1"),
+  EXPECT_NE(refusal_of([&] { plan_from_json(text); }).find("has 1, which is not a dim of a mesh of 1"),
             std::string::npos);
 }
 

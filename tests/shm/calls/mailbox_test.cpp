@@ -109,7 +109,7 @@ TEST(Mailbox, WhatDoesNotComeInTimeEndsTheGroup) {
     }
     std::string said = "nothing";
     while (said == "nothing") said = loss_in([&] { send(group, 0, 1, message(1, 3)); });
-    require(said == "rank 0 could not be reached: a message that it waited for did not come in time", said);
+    require(said == "rank 0 could not be reached: a message that it waited for did not arrive in time", said);
   };
   EXPECT_EQ(run_processes(2, body), (Endings{"", ""}));
 }

@@ -113,12 +113,12 @@ TEST(ShmFaults, APeerThatDoesNotComeIsATimeout) {
           std::this_thread::sleep_for(std::chrono::milliseconds(600));
           const std::string said = failure_of([&] { meet(group); });
           const char* expected =
-              "rank 0 could not be reached: it gave the group up, since this rank did not come in time";
+              "rank 0 could not be reached: it gave the group up, since this rank did not answer in time";
           require(said == expected, said);
           return;
         }
         const std::string said = failure_of([&] { meet(group); });
-        require(said == "rank 1 could not be reached: it did not come within the timeout of 200 ms", said);
+        require(said == "rank 1 could not be reached: it did not answer within the timeout of 200 ms", said);
       },
       {.timeout = std::chrono::milliseconds(200)});
   EXPECT_EQ(endings, (Endings{"", ""}));
@@ -268,7 +268,7 @@ TEST(ShmFaults, ARankThatKeepsOthersWaitingIsNamedByWhoWaitsForThose) {
                         } catch (const shm::PeerLost& error) {
                           said = error.what();
                         }
-                        require(said.starts_with("rank 1 could not be reached: it did not come"), said);
+                        require(said.starts_with("rank 1 could not be reached: it did not answer"), said);
                       },
                       {.timeout = std::chrono::milliseconds(500)});
     EXPECT_EQ(endings[0], "") << is_stopped;

@@ -80,7 +80,7 @@ TEST(LossReport, ATimeoutSaysWhoIsBehindOnEveryRankThatWaits) {
   EXPECT_EQ(endings, (Endings{"", "", ""}));
   for (const int64_t rank : {0, 1}) {
     const std::string text = prints.of(rank);
-    EXPECT_TRUE(holds(text, "shardway: rank 2 could not be reached: it did not come within the timeout"))
+    EXPECT_TRUE(holds(text, "shardway: rank 2 could not be reached: it did not answer within the timeout"))
         << text;
     EXPECT_TRUE(holds(text, "seen by rank " + std::to_string(rank))) << text;
     EXPECT_TRUE(holds(text, "in all_gather_v for ")) << text;

@@ -220,7 +220,8 @@ TEST(Shrink, LeavesOutARankThatIsStoppedAndRefusesItWhenItWakes) {
         group.shrink(30s);
       } catch (const shm::PeerLost& lost) {
         const std::string expected =
-            "ranks 0 and 2 have gone on in a smaller group, since this rank did not come in time: it cannot "
+            "ranks 0 and 2 have gone on in a smaller group, since this rank did not answer in time: it "
+            "cannot "
             "join them any more";
         require(lost.what() == expected, lost.what());
         return;

@@ -187,7 +187,7 @@ TEST(World, AnEnvironmentWithoutSenseIsRefusedByTheNameOfItsVariable) {
   EXPECT_EQ(refusal_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
             "join: MASTER_PORT is not set, as torchrun would");
   EXPECT_EQ(refusal_of({{"SHARDWAY_JOB", job}, {"RANK", "one"}, {"WORLD_SIZE", "2"}}),
-            "join: RANK=one is no number");
+            "join: RANK=one is not a number");
   EXPECT_EQ(refusal_of({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
             "join: OMPI_COMM_WORLD_RANK=2 is not one of 2 ranks");
   EXPECT_EQ(refusal_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "0"}}), "join: PMI_SIZE=0 is less than 1");
@@ -212,7 +212,7 @@ TEST(World, ARankThatDoesNotComeIsNamed) {
     HostGroup::join({.timeout = process == 0 ? 500ms : 20s});
   };
   const Endings endings = run_unjoined(2, body);
-  EXPECT_EQ(endings[0], "rank 1 could not be reached: it did not come in time");
+  EXPECT_EQ(endings[0], "rank 1 could not be reached: it did not answer in time");
   EXPECT_NE(endings[1].find("rank 0 could not be reached: it ended before all ranks had joined"),
             std::string::npos)
       << endings[1];
@@ -334,7 +334,7 @@ TEST(World, ASignalMakesNoJoinForgetItsTimeout) {
       throw;
     }
   };
-  EXPECT_EQ(run_unjoined(1, body), Endings{"rank 1 could not be reached: it did not come in time"});
+  EXPECT_EQ(run_unjoined(1, body), Endings{"rank 1 could not be reached: it did not answer in time"});
 }
 
 // Descriptors until there is none left.
