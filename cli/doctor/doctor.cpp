@@ -15,6 +15,7 @@
 #include "cli/doctor/machine_lines.h"
 #include "cli/doctor/python_lines.h"
 #include "cli/doctor/variable_lines.h"
+#include "cli/notation.h"
 #include "cli/subcommand.h"
 #include "cli/terminal.h"
 #include "shardway/version.h"
@@ -37,13 +38,22 @@ constexpr const char* kLesson =
     "\n"
     "Exit codes: 0; 1 when a line is broken; 2 for a mistake in the call.";
 
-constexpr std::chrono::milliseconds kRoundTripLimit{3'000};
-constexpr std::chrono::seconds kPythonLimit{20};
+constexpr int64_t kUsualPatienceS = 20;
 
 struct WrittenDoctor {
   bool wants_json = false;
   std::string python = {};
+  std::string patience = {};
 };
+
+std::chrono::seconds read_patience(const std::string& written) {
+  if (written.empty()) return std::chrono::seconds(kUsualPatienceS);
+  try {
+    return std::chrono::seconds(read_count(written, "a number of seconds, such as 60"));
+  } catch (const std::invalid_argument& mistake) {
+    throw std::invalid_argument("--patience " + written + ": " + mistake.what());
+  }
+}
 
 bool is_on_path(const std::string& program) {
   const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): read, never set here
@@ -69,6 +79,7 @@ DoctorLine gpu_line() {
 }
 
 DoctorLines all_lines(const WrittenDoctor& written) {
+  const std::chrono::seconds patience = read_patience(written.patience);
   PythonLook python(written.python);  // first: it takes longest
   DoctorLines lines = machine_lines(facts_of_this_machine());
   const auto append = [&](DoctorLines more) {
@@ -76,8 +87,8 @@ DoctorLines all_lines(const WrittenDoctor& written) {
   };
   append(variable_lines(variables_of_environment()));
   append(kernel_lines());
-  append({mpi_line(), gpu_line(), shared_memory_line(kRoundTripLimit)});
-  append(python.lines(std::chrono::steady_clock::now() + kPythonLimit));
+  append({mpi_line(), gpu_line(), shared_memory_line(patience)});
+  append(python.lines(std::chrono::steady_clock::now() + patience));
   return lines;
 }
 
@@ -121,6 +132,10 @@ Answer add_doctor(CLI::App& options) {
   options.add_flag("--json", written->wants_json, "JSON instead of text");
   options.add_option("--python", written->python, "the Python that is asked about torch")
       ->type_name("PROGRAM");
+  options
+      .add_option("--patience", written->patience,
+                  "how long to wait for the two ranks, and for Python; 20 s when left out")
+      ->type_name("SECONDS");
   options.footer(kLesson);
   return [written] {
     const DoctorLines lines = all_lines(*written);

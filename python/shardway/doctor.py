@@ -23,7 +23,7 @@ import torch.distributed as dist
 import shardway as sw
 from shardway._built_for import TORCH_VERSION
 
-_ROUND_TRIP_S = 15.0
+_ROUND_TRIP_S = 30.0
 
 
 @dataclass(frozen=True)
