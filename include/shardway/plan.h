@@ -117,7 +117,7 @@ struct RelabelledTargets {
 // Chooses ranks for the meshes of `to`, so that ranks hold as much as possible of what they are to have.
 // Targets that list the same ranks are relabelled alike. Of the choices that hold most it is one in which
 // most ranks stand where they were given: an exact solution of the assignment problem, in time proportional
-// to the cube of the ranks (0.1 s for 256). Targets stay as they are given if a Partial stays in one of them,
+// to the cube of the ranks (0.3 s for 1024). Targets stay as they were given if one of them keeps a Partial,
 // or if the plans would send no fewer bytes in all or cost more. Local, and the same on every rank. Throws
 // std::invalid_argument if the ranks to choose from are too few or no ranks, or if there are more than 1024.
 RelabelledTargets relabelled(const std::vector<Layout>& from, const std::vector<Layout>& to,

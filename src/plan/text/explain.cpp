@@ -106,13 +106,24 @@ std::string steps_table(const Plan& plan, int64_t columns) {
   return table_of(std::move(rows), columns);
 }
 
+// Who stands where now. Many ranks are counted.
+std::string places_of(const Relabelling& relabelling) {
+  constexpr size_t kMostListed = 16;
+  const size_t count = relabelling.ranks.size();
+  if (count <= kMostListed)
+    return "ranks " + ranges_of(relabelling.ranks) + " stand where " + ranges_of(relabelling.given_ranks) +
+           " were given";
+  size_t moved = 0;
+  for (size_t i = 0; i < count; ++i) moved += relabelling.ranks[i] == relabelling.given_ranks[i] ? 0 : 1;
+  return std::to_string(moved) + " of " + std::to_string(count) + " places have other ranks than were given";
+}
+
 }  // namespace
 
 std::string to_string(const Relabelling& relabelling) {
   if (relabelling.ranks == relabelling.given_ranks)
-    return "relabelling saves nothing: ranks " + ranges_of(relabelling.ranks) + " stand as they were given";
-  return "relabelled: ranks " + ranges_of(relabelling.ranks) + " stand where " +
-         ranges_of(relabelling.given_ranks) + " were given, and all ranks send " +
+    return "relabelling saves nothing: the ranks stand where they were given";
+  return "relabelled: " + places_of(relabelling) + ", and all ranks send " +
          in_bytes(relabelling.total_bytes) + " instead of " + in_bytes(relabelling.given_total_bytes);
 }
 
