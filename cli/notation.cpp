@@ -257,6 +257,13 @@ int64_t read_bytes(const std::string& text) {
   cursor.refuse("is not a unit; it is B, KiB, MiB, GiB, TiB or KB, MB, GB, TB");
 }
 
+std::vector<int64_t> read_rank_list(const std::string& text) {
+  TextCursor cursor(text);
+  std::vector<int64_t> ranks = read_ranks(cursor);
+  if (!cursor.is_at_end()) cursor.refuse("does not belong to ranks such as 0-3,8");
+  return ranks;
+}
+
 int64_t read_count(const std::string& text, const std::string& of_what) {
   TextCursor cursor(text);
   const int64_t count = cursor.number(of_what);

@@ -16,6 +16,9 @@ Mesh read_mesh(const std::string& text);
 // 4096x4096, or scalar.
 std::vector<int64_t> read_shape(const std::string& text);
 
+// 0-3,8: the ranks in this order.
+std::vector<int64_t> read_rank_list(const std::string& text);
+
 // bf16, or torch's name for it: bfloat16, torch.bfloat16.
 DType read_dtype(const std::string& text);
 

@@ -82,6 +82,7 @@ Answer add_plan(CLI::App& options) {
   add_options(options, *call);
   return [call, &options] {
     call->wants_sweep = options.count("--sweep") > 0;
+    call->wants_relabel = options.count("--relabel") > 0;
     return answer(*call);
   };
 }

@@ -83,6 +83,7 @@ void check_rules(const PlanCall& call, const PlanQuestion& question) {
   if (rules == Rules::shardway) return;
   const std::string because = "--rules " + call.rules + " ";
   if (!call.max_memory.empty()) throw std::invalid_argument(because + "knows no --max-memory");
+  if (call.wants_relabel) throw std::invalid_argument(because + "knows no --relabel");
   if (!(question.from.mesh() == question.to.mesh())) {
     throw std::invalid_argument(because + "has no way between meshes; leave --to-mesh out");
   }
@@ -90,6 +91,20 @@ void check_rules(const PlanCall& call, const PlanQuestion& question) {
   if (!call.html.empty() || call.wants_sweep) {
     throw std::invalid_argument(because + "has a price and no plan; leave --html and --sweep out");
   }
+}
+
+Relabel relabel_of(const PlanCall& call, const PlanQuestion& question) {
+  if (call.relabel.empty()) return {};
+  return value_of("--relabel", call.relabel, [&] {
+    const std::vector<int64_t> ranks = read_rank_list(call.relabel);
+    const Mesh line({static_cast<int64_t>(ranks.size())}, ranks, {});
+    if (line.size() < question.to.mesh().size())
+      throw std::invalid_argument("has " + std::to_string(line.size()) + " ranks; the mesh " +
+                                  to_string(question.to.mesh()) + " needs " +
+                                  std::to_string(question.to.mesh().size()));
+    check_hosts(call, *question.options.topology, question.to.with(line, {replicate()}));
+    return Relabel{ranks};
+  });
 }
 
 }  // namespace
@@ -112,6 +127,7 @@ PlanQuestion read_question(const PlanCall& call) {
     question.options.max_bytes =
         value_of("--max-memory", call.max_memory, [&] { return read_bytes(call.max_memory); });
   }
+  if (call.wants_relabel) question.options.relabel = relabel_of(call, question);
   if (call.wants_sweep) {
     question.sweep = call.sweep.empty()
                          ? kWholeSweep

@@ -20,6 +20,8 @@ struct PlanCall {
   std::string from = {};
   std::string to = {};
   std::string to_mesh = {};
+  std::string relabel = {};
+  bool wants_relabel = false;
   std::string topology = {};
   std::string devices_per_host = {};
   std::string hosts = {};

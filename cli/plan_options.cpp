@@ -26,6 +26,8 @@ constexpr const char* kLesson =
     "      gather shards of any size; quotes keep the brackets from the shell\n"
     "  shardway plan --mesh 8 --to-mesh 2x4@8-15 --shape 1024x1024 --from S0 --to S0,S1\n"
     "      move to other ranks, arranged otherwise\n"
+    "  shardway plan --mesh 2x2 --shape 1024x1024 --from S0,S1 --to S1,S0 --relabel\n"
+    "      arranged otherwise, on ranks that are chosen so that fewer bytes move\n"
     "  shardway plan --mesh 16 --devices-per-host 8 --shape 4096x4096 --from S0 --to S1 --sweep\n"
     "      the best plan by tensor size, over two hosts\n"
     "  shardway plan --mesh 8 --hosts 2x4 --shape 4096x4096 --from S0 --to R\n"
@@ -46,6 +48,10 @@ void add_question(CLI::App& options, PlanCall& call) {
   add("--from", call.from, "PLACEMENTS", "one placement per mesh dim: S0,P")->required();
   add("--to", call.to, "PLACEMENTS", "likewise: R,S1")->required();
   add("--to-mesh", call.to_mesh, "MESH", "the mesh that --to is on, where it is another: 4x2 or 4@8-11");
+  add("--relabel", call.relabel, "RANKS",
+      "let the ranks of --to's mesh be chosen so that fewer bytes\n"
+      "move, among these: 0-7; alone, among its own")
+      ->expected(0, 1);
 }
 
 void add_limits(CLI::App& options, PlanCall& call) {

@@ -214,6 +214,7 @@ SceneJson scene_of(const Plan& plan, const PageOptions& options) {
   if (frame.down()) scene["down"] = *frame.down();
   if (frame.across()) scene["across"] = *frame.across();
   if (plan.in_two_levels) scene["crossing_bytes"] = plan.crossing_bytes;
+  if (plan.relabelling) scene["saved_bytes"] = plan.relabelling->saved_bytes();
   if (options.max_bytes) scene["max_bytes"] = *options.max_bytes;
   return scene;
 }

@@ -13,6 +13,7 @@ function drawHead() {
     "all ranks send": inBytes(scene.total_bytes),
     "peak memory of a rank": inBytes(scene.peak_bytes),
   };
+  if (scene.saved_bytes !== undefined) figures["saved by relabelling"] = inBytes(scene.saved_bytes);
   if (scene.crossing_bytes !== undefined) figures["cross between hosts"] = inBytes(scene.crossing_bytes);
   for (const [name, value] of Object.entries(figures)) {
     const pair = html("div", {}, byId("figures"));
