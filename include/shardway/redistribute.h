@@ -19,8 +19,9 @@ struct RedistributeOptions {
   std::optional<int64_t> max_bytes = std::nullopt;
   std::shared_ptr<const Plan> plan = nullptr;  // run instead of the cheapest; excludes topology and max_bytes
   std::optional<std::vector<Placement>> grad_placements = std::nullopt;
-  std::optional<Group> group = std::nullopt;  // of the living ranks, if some of the tensor's have died
-  std::vector<MeshTensor> copies = {};        // with group: the same tensor in other layouts
+  std::optional<Group> group = std::nullopt;      // of the living ranks, if some of the tensor's have died
+  std::vector<MeshTensor> copies = {};            // with group: the same tensor in other layouts
+  std::optional<Relabel> relabel = std::nullopt;  // of the result's mesh; excludes plan and group
 };
 
 // Returns the same tensor in another layout. Collective over the tensor's group, including its ranks outside
@@ -31,6 +32,9 @@ struct RedistributeOptions {
 //
 // The result shares no memory with the input, except where nothing changes: in an unchanged layout (unless
 // grad_placements are given), and without a group or with one rank.
+//
+// With `relabel` the result lies as asked, on ranks that are chosen so that fewer bytes move: its layout says
+// on which. Ranks outside its mesh hold no part of it.
 //
 // Needs no more memory than the input, the input and output of one step, and a buffer: one chunk in shared
 // memory, elsewhere what is packed for the messages.
@@ -73,6 +77,7 @@ struct RedistributeListOptions {
   // This rank's parts of the results, in the caller's memory; undefined entries, or no entries, for results
   // in memory of their own. Any views, which share memory neither with one another nor with the tensors.
   std::vector<at::Tensor> outs = {};
+  std::optional<Relabel> relabel = std::nullopt;  // of all results together; excludes group
 };
 
 // Redistributes many tensors of one group at once, each to its own target. The values are the same as one by

@@ -40,4 +40,7 @@ std::vector<MeshTensor> read_copies(const py::handle& value);
 [[noreturn]] void refuse_in_group(const Group& group, const std::string& problem);
 std::optional<Topology> read_topology(const py::handle& value);
 
+// None or False: nothing; True: the ranks of the target's mesh; else the ranks to choose from.
+std::optional<Relabel> read_relabel(const py::handle& value);
+
 }  // namespace shardway::python

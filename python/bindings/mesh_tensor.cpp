@@ -85,9 +85,10 @@ struct GivenTarget {
 GivenTarget read_request(const Layout& from, const py::handle& placements, const py::handle& mesh,
                          const py::handle& topology, const py::handle& max_bytes, const py::handle& plan,
                          const py::handle& grad_placements, const std::optional<Group>& living,
-                         const py::handle& copies) {
+                         const py::handle& copies, const py::handle& relabel) {
   GivenTarget target;
   RedistributeOptions& options = target.options;
+  options.relabel = read_relabel(relabel);
   options.group = living;
   options.copies = read_copies(copies);
   if (!plan.is_none()) {
@@ -120,13 +121,13 @@ GivenTarget read_request(const Layout& from, const py::handle& placements, const
 py::object redistribute_of(const BoundTensor& self, const py::object& placements, const py::object& mesh,
                            const py::object& topology, const py::object& max_bytes, const py::object& plan,
                            const py::object& grad_placements, const py::object& async_op,
-                           const py::object& group, const py::object& copies) {
+                           const py::object& group, const py::object& copies, const py::object& relabel) {
   const auto [mover, living] = read_mover(self.group, group);
   GivenTarget target;
   bool is_async = false;
   const std::string problem = problem_reading([&] {
     target = read_request(self.tensor.layout(), placements, mesh, topology, max_bytes, plan, grad_placements,
-                          living, copies);
+                          living, copies, relabel);
     is_async = read_flag("async_op", async_op);
   });
   if (!problem.empty() && living) refuse_in_group(*living, problem);
@@ -227,6 +228,14 @@ std::vector<MeshTensor> read_copies(const py::handle& value) {
 void refuse_in_group(const Group& group, const std::string& problem) {
   const py::gil_scoped_release release;
   fail_together(Collective::redistribute, problem, group, /*sizes_known=*/false);
+}
+
+std::optional<Relabel> read_relabel(const py::handle& value) {
+  if (value.is_none() || value.is(py::bool_(false))) return std::nullopt;
+  if (value.is(py::bool_(true))) return Relabel{};
+  Relabel relabel{.among = read_ints("relabel", value)};
+  if (relabel.among.empty()) throw std::invalid_argument("relabel names no ranks");
+  return relabel;
 }
 
 std::optional<Topology> read_topology(const py::handle& value) {

@@ -28,8 +28,10 @@ PlanOptions read_options(const py::handle& topology, const py::handle& max_bytes
 }
 
 std::shared_ptr<Plan> plan_of(const py::object& from, const py::object& to, const py::object& topology,
-                              const py::object& max_bytes, const py::object& rules) {
-  const PlanOptions options = read_options(topology, max_bytes, rules);
+                              const py::object& max_bytes, const py::object& rules,
+                              const py::object& relabel) {
+  PlanOptions options = read_options(topology, max_bytes, rules);
+  options.relabel = read_relabel(relabel);
   if (py::isinstance<BoundTensor>(from)) {
     const MeshTensor tensor = from.cast<const BoundTensor&>().tensor;
     const Layout target = read_target(tensor.layout(), to, py::none(), nullptr, std::nullopt);
@@ -100,6 +102,18 @@ int64_t read_columns(const char* what, const py::handle& value) {
   return columns;
 }
 
+void bind_relabelling(py::module_& module) {
+  py::class_<Relabelling> relabelling(module, "Relabelling", "Which ranks were chosen for a target's mesh.");
+  relabelling.attr("__module__") = "shardway";
+  relabelling
+      .def_property_readonly("given_ranks", [](const Relabelling& r) { return tuple_of(r.given_ranks); })
+      .def_property_readonly("ranks", [](const Relabelling& r) { return tuple_of(r.ranks); })
+      .def_readonly("given_total_bytes", &Relabelling::given_total_bytes)
+      .def_readonly("total_bytes", &Relabelling::total_bytes)
+      .def_property_readonly("saved_bytes", &Relabelling::saved_bytes)
+      .def("__str__", [](const Relabelling& r) { return to_string(r); });
+}
+
 void bind_step(py::module_& module) {
   py::class_<Step> step(module, "Step", "One stage of a plan.");
   step.attr("__module__") = "shardway";
@@ -138,6 +152,7 @@ void bind_alternative(py::module_& module) {
 void bind_plan(py::module_& module) {
   bind_step(module);
   bind_alternative(module);
+  bind_relabelling(module);
   py::class_<Plan, std::shared_ptr<Plan>> plan_class(module, "Plan", "The steps from one layout to another.");
   plan_class.attr("__module__") = "shardway";
   plan_class.def_readonly("from_", &Plan::from)
@@ -155,6 +170,7 @@ void bind_plan(py::module_& module) {
           "alternatives",
           [](const py::object& self) { return views_of(self, self.cast<const Plan&>().alternatives); })
       .def_readonly("layouts_searched", &Plan::layouts_searched)
+      .def_property_readonly("relabelling", [](const Plan& p) { return p.relabelling; })
       .def(
           "explain",
           [](const Plan& p, const py::object& columns) {
@@ -182,7 +198,7 @@ void bind_plan(py::module_& module) {
       .def(py::pickle([](const Plan& p) { return py::make_tuple(to_json(p)); },
                       [](const py::tuple& state) { return plan_from_json(state[0].cast<std::string>()); }));
   module.def("plan", &plan_of, py::arg("a"), py::arg("b"), py::arg("topology"), py::arg("max_bytes"),
-             py::arg("rules"));
+             py::arg("rules"), py::arg("relabel"));
   module.def("redistribute_cost", &cost_of, py::arg("a"), py::arg("b"), py::arg("topology"),
              py::arg("rules"));
   module.def("steps_along", &steps_of, py::arg("layouts"), py::arg("topology"));

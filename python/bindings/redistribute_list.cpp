@@ -111,11 +111,12 @@ void read_outs(const py::handle& outs, Read& read) {
 Read read_list(GivenTensors tensors, const py::sequence& placements, const py::object& mesh,
                const py::object& topology, const py::object& max_bytes,
                const std::optional<Group>& living = std::nullopt, const py::object& copies = py::none(),
-               const py::object& outs = py::none()) {
+               const py::object& outs = py::none(), const py::object& relabel = py::none()) {
   Read read{.tensors = std::move(tensors)};
   read.options.group = living;
   const std::string problem = problem_reading([&] {
     read_all_copies(copies, read);
+    read.options.relabel = read_relabel(relabel);
     read_outs(outs, read);
     read.options.topology = read_topology(topology);
     if (!max_bytes.is_none()) read.options.max_bytes = read_int("max_bytes", max_bytes);
@@ -153,7 +154,8 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
 py::object redistribute_list_of(const py::sequence& tensors, const py::sequence& placements,
                                 const py::object& mesh, const py::object& topology,
                                 const py::object& max_bytes, const py::object& async_op,
-                                const py::object& group, const py::object& copies, const py::object& out) {
+                                const py::object& group, const py::object& copies, const py::object& out,
+                                const py::object& relabel) {
   GivenTensors given;
   for (const py::handle& tensor : tensors) given.push_back(tensor.cast<const BoundTensor&>().tensor);
   const py::object first_object = tensors[0];
@@ -163,7 +165,8 @@ py::object redistribute_list_of(const py::sequence& tensors, const py::sequence&
   const std::string problem = problem_reading([&] { is_async = read_flag("async_op", async_op); });
   if (!problem.empty() && living) refuse_in_group(*living, problem);
   if (!problem.empty()) refuse_list(first.tensor, problem);
-  const Read read = read_list(std::move(given), placements, mesh, topology, max_bytes, living, copies, out);
+  const Read read =
+      read_list(std::move(given), placements, mesh, topology, max_bytes, living, copies, out, relabel);
   if (is_async) {
     auto call = [&] {
       const py::gil_scoped_release release;

@@ -618,6 +618,33 @@ class Alternative:
     def reason(self) -> str:
         """Why it lost."""
 
+class Relabelling:
+    """Which ranks were chosen for a target's mesh, and what all ranks then send.
+
+    Example:
+        >>> mesh = sw.Mesh((2,), names=("tp",))
+        >>> a = sw.Layout((6, 4), torch.float32, mesh, [sw.Shard(0)])
+        >>> b = sw.Layout((6, 4), torch.float32, sw.Mesh((2,), ranks=[1, 0]), [sw.Shard(0)])
+        >>> sw.plan(a, b, relabel=True).relabelling.ranks
+        (0, 1)
+    """
+
+    @property
+    def given_ranks(self) -> tuple[int, ...]:
+        """The ranks of the mesh as it was given."""
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that were chosen."""
+    @property
+    def given_total_bytes(self) -> int:
+        """What all ranks would send to the mesh as it was given."""
+    @property
+    def total_bytes(self) -> int:
+        """What all ranks send."""
+    @property
+    def saved_bytes(self) -> int:
+        """The difference."""
+
 class Plan:
     """The steps from one layout to another, with cost, bytes sent and peak memory. A notebook shows it as a page.
 
@@ -663,6 +690,9 @@ class Plan:
     @property
     def layouts_searched(self) -> int:
         """How many layouts the search went through."""
+    @property
+    def relabelling(self) -> Relabelling | None:
+        """Which ranks were chosen for the mesh of `to`, if that was asked for."""
     def explain(self, columns: int = 100) -> str:
         """The plan and its reasons as text, for a terminal of so many columns."""
     def to_json(self) -> str:
@@ -682,6 +712,7 @@ def plan(
     topology: Topology | None,
     max_bytes: int | None,
     rules: str,
+    relabel: bool | Sequence[int] | None,
 ) -> Plan: ...
 def redistribute_cost(a: Layout, b: Layout, topology: Topology | None, rules: str) -> float: ...
 def steps_along(layouts: Sequence[Layout | DTensorSpec], topology: Topology | None) -> list[Step]: ...
@@ -782,6 +813,7 @@ def redistribute(
     async_op: Literal[False],
     group: GroupLike,
     copies: MeshTensor | Sequence[MeshTensor] | None,
+    relabel: bool | Sequence[int] | None,
 ) -> MeshTensor: ...
 @overload
 def redistribute(
@@ -795,6 +827,7 @@ def redistribute(
     async_op: bool,
     group: GroupLike,
     copies: MeshTensor | Sequence[MeshTensor] | None,
+    relabel: bool | Sequence[int] | None,
 ) -> MeshTensor | MeshTensorHandle: ...
 @overload
 def redistribute_list(
@@ -807,6 +840,7 @@ def redistribute_list(
     group: GroupLike,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None,
     out: Sequence[Tensor | None] | None,
+    relabel: bool | Sequence[int] | None,
 ) -> list[MeshTensor]: ...
 @overload
 def redistribute_list(
@@ -819,6 +853,7 @@ def redistribute_list(
     group: GroupLike,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None,
     out: Sequence[Tensor | None] | None,
+    relabel: bool | Sequence[int] | None,
 ) -> list[MeshTensor] | MeshTensorListHandle: ...
 def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
     """Raises a problem of this rank on every rank of the tensor's group: collective."""

@@ -28,6 +28,7 @@ def redistribute_absent(
     async_op: Any,
     group: GroupLike,
     out: Any,
+    relabel: Any,
 ) -> Any:
     """Asks the other ranks how the tensors lie, and then does as they do."""
     from shardway._redistribute import redistribute, refuse
@@ -40,7 +41,7 @@ def redistribute_absent(
         for i, (each, layout) in enumerate(zip(given or [None] * len(layouts), layouts, strict=True))
     ]
     options: dict[str, Any] = {"mesh": mesh, "topology": topology, "max_bytes": max_bytes, "async_op": async_op}
-    options["out"] = out
+    options |= {"out": out, "relabel": relabel}
     if not is_list:
         moved = redistribute(sources[0], placements, plan=plan, grad_placements=grad_placements, **options)
         return _like_mesh(moved, mesh)

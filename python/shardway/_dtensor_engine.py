@@ -220,7 +220,8 @@ def _moved(local: Tensor, source: Layout, target: Layout, group: ProcessGroup) -
     local = plain_local(local)
     if local.dtype != source.dtype:  # torch converts before it communicates, and may leave the spec as it was
         source, target = (_with_dtype(layout, local.dtype) for layout in (source, target))
-    moved = _C.redistribute(_part(local, source, group), target, None, None, None, None, None, False, None, None).local
+    part = _part(local, source, group)
+    moved = _C.redistribute(part, target, None, None, None, None, None, False, None, None, None).local
     assert moved is not None
     return moved
 

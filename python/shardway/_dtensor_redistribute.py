@@ -103,7 +103,16 @@ def redistribute_dtensors(
         _C.refuse_redistribute_list(_C.mesh_tensors(locals_[:1], sources[:1], group)[0], problem)
     if async_op:
         handle = _C.redistribute_list(
-            _C.mesh_tensors(locals_, sources, group), targets, mesh, topology, max_bytes, async_op, None, None, None
+            _C.mesh_tensors(locals_, sources, group),
+            targets,
+            mesh,
+            topology,
+            max_bytes,
+            async_op,
+            None,
+            None,
+            None,
+            None,
         )
         assert isinstance(handle, MeshTensorListHandle)
         return DTensorListHandle(handle, dtensors, kinds, device_mesh)
@@ -155,7 +164,7 @@ def redistribute_dtensor(
     if problem is not None:
         _C.refuse_redistribute(source, problem)
     with torch.no_grad():
-        moved = _C.redistribute(source, placements, mesh, topology, max_bytes, plan, None, async_op, None, None)
+        moved = _C.redistribute(source, placements, mesh, topology, max_bytes, plan, None, async_op, None, None, None)
     if isinstance(moved, MeshTensorHandle):
         return DTensorHandle(moved, dtensor, device_mesh)
     return _wrapped(dtensor, moved, device_mesh)
@@ -367,5 +376,5 @@ def _returned(grad: DTensor, layout: Layout, device_mesh: DeviceMesh) -> DTensor
     target = layout.with_([Replicate() if p.is_partial() else p for p in layout.placements], layout.order)
     with torch.no_grad():
         source = _source_of(grad, device_mesh)
-        moved = _C.redistribute(source, target, None, None, None, None, None, False, None, None)
+        moved = _C.redistribute(source, target, None, None, None, None, None, False, None, None, None)
     return _wrapped(grad, moved, device_mesh)

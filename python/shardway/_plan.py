@@ -25,6 +25,7 @@ def plan(
     max_bytes: int | None = None,
     *,
     rules: Rules = "shardway",
+    relabel: bool | Sequence[int] | None = None,
 ) -> Plan:
     """The cheapest plan from layout `a` to layout `b`, the same on every rank. Kept, so that asking again is cheap.
 
@@ -38,6 +39,9 @@ def plan(
             LOCAL_WORLD_SIZE ranks a host, else one host.
         max_bytes: No step needs more on any rank: its input, the plan's input, its output and what it stages.
         rules: Whose steps and prices: "shardway", or "torch_2_13", those of DTensor's planner.
+        relabel: Lets the ranks of `b`'s mesh be chosen: True lets them change places, a list says which ranks to choose
+            from. Those are chosen that hold most of what they are to have, if the plan then sends fewer bytes and costs
+            no more. `plan.to` has them; `plan.relabelling` and `explain` say what that saved.
 
     Returns:
         The plan.
@@ -53,7 +57,7 @@ def plan(
         >>> [step.kind for step in sw.plan(a, b).steps]
         ['reduce_scatter', 'all_gather']
     """
-    return _C.plan(a, b, topology, max_bytes, rules)
+    return _C.plan(a, b, topology, max_bytes, rules, relabel)
 
 
 def redistribute_cost(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from torch import Tensor
@@ -34,6 +35,7 @@ def redistribute(
     async_op: Literal[False] = False,
     group: GroupLike = None,
     copies: MeshTensor | Sequence[MeshTensor] | None = None,
+    relabel: bool | Sequence[int] | None = None,
 ) -> MeshTensor: ...
 @overload
 def redistribute(
@@ -48,6 +50,7 @@ def redistribute(
     async_op: Literal[True],
     group: GroupLike = None,
     copies: MeshTensor | Sequence[MeshTensor] | None = None,
+    relabel: bool | Sequence[int] | None = None,
 ) -> MeshTensorHandle: ...
 @overload
 def redistribute(
@@ -85,6 +88,7 @@ def redistribute(
     group: GroupLike = None,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None = None,
     out: Sequence[Tensor | None] | None = None,
+    relabel: bool | Sequence[int] | None = None,
 ) -> list[MeshTensor]: ...
 @overload
 def redistribute(
@@ -98,6 +102,7 @@ def redistribute(
     group: GroupLike = None,
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None = None,
     out: Sequence[Tensor | None] | None = None,
+    relabel: bool | Sequence[int] | None = None,
 ) -> MeshTensorListHandle: ...
 @overload
 def redistribute(
@@ -132,6 +137,7 @@ def redistribute(
     async_op: bool = False,
     group: GroupLike = None,
     out: Sequence[Tensor | None] | None = None,
+    relabel: bool | Sequence[int] | None = None,
 ) -> Any: ...
 def redistribute(
     t: MeshTensor | DTensor | Sequence[MeshTensor | None] | Sequence[DTensor | None] | None,
@@ -146,6 +152,7 @@ def redistribute(
     group: GroupLike = None,
     copies: Any = None,
     out: Any = None,
+    relabel: bool | Sequence[int] | None = None,
 ) -> Any:
     """The same tensor in other placements, on this mesh or another: the same kind of tensor as `t`.
 
@@ -176,6 +183,10 @@ def redistribute(
         out: For a list of MeshTensors, where the parts of the results are written: an entry per tensor, of the part's
             shape and dtype, or None for a result in memory of its own. An entry may be any view; it shares memory
             neither with another nor with the tensors. A prepared call writes there in every run.
+        relabel: For MeshTensors, lets the ranks of the result's mesh be chosen so that fewer bytes move: True lets them
+            change places, a list says which ranks to choose from. `layout.mesh.ranks` of the result says who stands
+            where. Results of a list whose meshes have the same ranks are relabelled alike. `plan(…, relabel=…)` says
+            what it saves.
 
     Returns:
         The tensor, or the list of them, in the new layout.
@@ -194,19 +205,25 @@ def redistribute(
     if isinstance(t, MeshTensor):
         if out is not None:
             _C.refuse_redistribute(t, "out is for a list: pass [t], on every rank")
-        return _C.redistribute(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, copies)
+        return _C.redistribute(
+            t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, copies, relabel
+        )
     if is_absent(t):
         if copies is not None:
             refuse("copies are for ranks that know how the tensors lie, but t is None", (), mesh, group)
+        if relabel and not isinstance(mesh, (Mesh, NoneType)):
+            refuse(
+                "relabel is for MeshTensors, but mesh is a DeviceMesh, whose ranks have their places", (), mesh, group
+            )
         return redistribute_absent(
-            t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, out
+            t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op, group, out, relabel
         )
     if isinstance(t, (list, tuple)):
         if plan is not None or grad_placements is not None:
             refuse("plan and grad_placements are for one tensor, but t is a list", t, mesh, group)
-        return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op, group, copies, out)
-    if group is not None or copies is not None or out is not None:
-        refuse("group, copies and out are for MeshTensors: see MeshTensor.from_dtensor", [t], mesh, group)
+        return _redistribute_list(t, placements, mesh, topology, max_bytes, async_op, group, copies, out, relabel)
+    if group is not None or copies is not None or out is not None or relabel:
+        refuse("group, copies, out and relabel are for MeshTensors: see MeshTensor.from_dtensor", [t], mesh, group)
     from shardway._dtensor_redistribute import redistribute_dtensor
 
     return redistribute_dtensor(t, placements, mesh, topology, max_bytes, plan, grad_placements, async_op)
@@ -222,6 +239,7 @@ def _redistribute_list(
     group: GroupLike,
     copies: Any,
     out: Any,
+    relabel: Any,
 ) -> Any:
     if not tensors:
         refuse("t is an empty list", tensors, mesh, group)
@@ -230,9 +248,9 @@ def _redistribute_list(
     if len(targets) != len(tensors):
         refuse(f"there are placements for {len(targets)} tensors, but t has {len(tensors)}", tensors, mesh, group)
     if all(isinstance(t, MeshTensor) for t in tensors):
-        return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op, group, copies, out)
-    if group is not None or copies is not None or out is not None:
-        refuse("group, copies and out are for MeshTensors: see MeshTensor.from_dtensor", tensors, mesh, group)
+        return _C.redistribute_list(tensors, targets, mesh, topology, max_bytes, async_op, group, copies, out, relabel)
+    if group is not None or copies is not None or out is not None or relabel:
+        refuse("group, copies, out and relabel are for MeshTensors: see MeshTensor.from_dtensor", tensors, mesh, group)
     from shardway._dtensor_redistribute import redistribute_dtensors
 
     return redistribute_dtensors(tensors, targets, mesh, topology, max_bytes, async_op)

@@ -173,7 +173,7 @@ def test_a_disagreement_or_a_bad_argument_is_the_same_error_on_all_survivors(ran
     assert "topology and max_bytes are for a tensor whose ranks all live" in refusal(max_bytes=1000)
     assert "grad_placements" in refusal(grad_placements=[sw.Shard(0)])
     assert "the mesh 3 has rank 1, but the group has the ranks 0,2" in refusal(mesh=mesh)
-    assert "group, copies and out are for MeshTensors" in refusal(t="a DTensor")
+    assert "group, copies, out and relabel are for MeshTensors" in refusal(t="a DTensor")
     assert "t is an empty list" in refusal(t=[])
     assert "copies is a MeshTensor, but t is a list" in refusal(t=[t, t], copies=t)
     assert "there are copies for 1 tensors, but t has 2" in refusal(t=[t, t], copies=[t])

@@ -137,6 +137,7 @@ MeshTensor run_on_living(const MeshTensor& tensor, const std::function<Layout()>
   const auto targets = [&] {
     if (options.plan || options.grad_placements)
       throw BadArgument("plan and grad_placements are for a tensor whose ranks all live");
+    if (options.relabel) throw BadArgument(kRelabelNeedsAllRanks);
     return std::vector<Layout>{target()};
   };
   const RedistributeListOptions given{
@@ -152,6 +153,7 @@ MeshTensor run_once(const MeshTensor& tensor, const std::function<Layout()>& tar
     to = target();
     if (!options.copies.empty()) throw BadArgument(kCopiesNeedAGroup);
     check_local(tensor);
+    if (options.relabel) to = relabelled_target(tensor, *to, options);
     read_request(tensor, *to, options, request);
   });
   const Group& group = tensor.group();

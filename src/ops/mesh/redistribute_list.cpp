@@ -219,14 +219,17 @@ MeshTensors unmoved(const MeshTensors& tensors, const Layouts& to, const Redistr
   return same;
 }
 
-MeshTensors run_once(const MeshTensors& tensors, const Layouts& to, const RedistributeListOptions& given) {
+MeshTensors run_once(const MeshTensors& tensors, const Layouts& targets,
+                     const RedistributeListOptions& given) {
   std::vector<at::Tensor> locals;
   for (const MeshTensor& tensor : tensors) locals.push_back(tensor.local());
   const Recording recording("redistribute", locals);
   const RedistributeOptions options{.topology = given.topology, .max_bytes = given.max_bytes};
+  Layouts to = targets;
   Requests requests;
   const std::string problem = problem_in([&] {
     if (!given.copies.empty()) throw BadArgument(kCopiesNeedAGroup);
+    if (given.relabel) to = relabelled_targets(tensors, targets, given);
     requests = read_requests(tensors, to, options);
     check_outs(tensors, to, given);
   });
@@ -255,6 +258,7 @@ MeshTensors run(const MeshTensors& tensors, const Layouts& to, const Redistribut
   if (given.group) {
     const auto targets = [&] {
       if (!given.outs.empty()) throw BadArgument("out is for tensors whose ranks all live");
+      if (given.relabel) throw BadArgument(kRelabelNeedsAllRanks);
       return to;
     };
     return redistribute_to_living({tensors, given.copies}, targets, given);

@@ -43,6 +43,23 @@ Layout gradient_layout(const Layout& to, const std::optional<std::vector<Placeme
 
 }  // namespace
 
+Layout relabelled_target(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options) {
+  if (options.plan) throw BadArgument("relabel is for making a plan, but one was given");
+  const PlanOptions how{.topology = topology_for(tensor, options.topology),
+                        .max_bytes = options.max_bytes,
+                        .relabel = options.relabel};
+  return plan(tensor.layout(), to, how)->to;
+}
+
+std::vector<Layout> relabelled_targets(const std::vector<MeshTensor>& tensors, const std::vector<Layout>& to,
+                                       const RedistributeListOptions& options) {
+  std::vector<Layout> from;
+  for (const MeshTensor& tensor : tensors) from.push_back(tensor.layout());
+  const PlanOptions how{.topology = topology_for(tensors[0], options.topology),
+                        .max_bytes = options.max_bytes};
+  return relabelled(from, to, *options.relabel, how).to;
+}
+
 std::string described(const Layout& layout) {
   const Mesh& mesh = layout.mesh();
   if (mesh == Mesh(mesh.shape())) return to_string(layout);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ops/call/capture.h"
 #include "ops/mesh/adjoint.h"
@@ -34,6 +35,11 @@ void check_local(const MeshTensor& tensor);
 // has been checked.
 void read_request(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options,
                   Request& request);
+
+// The target on the ranks that are chosen for it. Throws std::invalid_argument if there is no plan.
+Layout relabelled_target(const MeshTensor& tensor, const Layout& to, const RedistributeOptions& options);
+std::vector<Layout> relabelled_targets(const std::vector<MeshTensor>& tensors, const std::vector<Layout>& to,
+                                       const RedistributeListOptions& options);
 
 // The layout as text, with the ranks of its mesh unless they are 0, 1, …
 std::string described(const Layout& layout);

@@ -9,6 +9,7 @@
 
 namespace shardway {
 
+inline constexpr const char* kRelabelNeedsAllRanks = "relabel is for a tensor whose ranks all live";
 inline constexpr const char* kCopiesNeedAGroup =
     "copies are for a tensor that has lost ranks: pass group= of the living too";
 
