@@ -180,7 +180,16 @@ Waiting::Patience::Patience(Waiting& waiting, WaitedFor waited_for, std::chrono:
       last_look_(start_),
       last_check_(start_) {}
 
-void Waiting::Patience::give_core_away() { sched_yield(); }
+// Returns true only if this matters to the group.
+bool Waiting::Patience::gave_core_away_for_long() const {
+  if (!waiting_.options_.avoids_crowds) {
+    sched_yield();
+    return false;
+  }
+  const auto before = Clock::now();
+  sched_yield();
+  return Clock::now() - before >= kYieldFor;
+}
 
 std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
   // Not in a short wait, where one more check would cost too much.

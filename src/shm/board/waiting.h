@@ -27,7 +27,8 @@ inline void pause_core() {
 }
 
 struct WaitOptions {
-  bool spins = false;  // every rank has a core: look often before giving this one away
+  bool spins = false;          // every rank has a core: look often before giving this one away
+  bool avoids_crowds = false;  // sleep at once while other programs hold the cores: see Patience
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
@@ -144,8 +145,15 @@ class Waiting {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365 * 100);
 
+  // How long a crowd is taken for granted.
+  static constexpr std::chrono::milliseconds kCrowdedFor{100};
+
   // A wait that goes on after the first looks: yields, then sleeps, and checks now and then who is still
   // there.
+  //
+  // A yield may give the core to another program, which keeps it for milliseconds, whereas a sleeper that is
+  // woken gets a core soon. So if a core comes back late, and nothing has been done meanwhile that this rank
+  // waits for, the cores are crowded.
   class Patience {
    public:
     Patience(Waiting& waiting, WaitedFor waited_for, std::chrono::milliseconds nap,
@@ -157,9 +165,9 @@ class Waiting {
     // `still` returns whom the rank still waits for.
     template <class Ready, class Still>
     void step(Ready& ready, Still&& still) {
-      for (int look = 0; look < 16; ++look) {
+      for (int look = 0; look < 16 && !waiting_.is_crowded(); ++look) {
         if (ready()) return;
-        give_core_away();
+        if (gave_core_away_for_long() && !ready()) waiting_.expect_crowd();
       }
       const auto now = Clock::now();
       if (now - last_look_ >= kLookEvery || !has_looked_) {
@@ -170,7 +178,7 @@ class Waiting {
           if (const std::optional<Ended> ended = look_around(now)) throw waiting_.lose(*ended);
         }
       }
-      if (now - start_ < kYieldFor) return;
+      if (now - start_ < kYieldFor && !waiting_.is_crowded()) return;
       const uint32_t bell = fall_asleep();
       if (!ready()) sleep(bell);
       wake_up();
@@ -182,7 +190,7 @@ class Waiting {
     }
 
    private:
-    static void give_core_away();
+    bool gave_core_away_for_long() const;
     std::optional<Ended> look_around(Clock::time_point now);
     uint32_t fall_asleep();
     void sleep(uint32_t bell);
@@ -197,6 +205,15 @@ class Waiting {
     Clock::time_point last_check_;  // for an interrupt
     bool has_looked_ = false;
   };
+
+  // Relaxed: a hint that other threads of this rank may share.
+  bool is_crowded() const {
+    return options_.avoids_crowds &&
+           Clock::now().time_since_epoch().count() < crowded_until_.load(std::memory_order_relaxed);
+  }
+  void expect_crowd() {
+    crowded_until_.store((Clock::now() + kCrowdedFor).time_since_epoch().count(), std::memory_order_relaxed);
+  }
 
   template <class Ready>
   bool spun(Ready& ready) const {
@@ -241,7 +258,8 @@ class Waiting {
   WaitOptions options_;
   int spins_;
   std::atomic<std::chrono::milliseconds> timeout_;  // relaxed: nothing else depends on it
-  std::atomic<bool> is_lost_{false};                // stored after lost_, which does not change any more
+  std::atomic<Clock::rep> crowded_until_{0};
+  std::atomic<bool> is_lost_{false};  // stored after lost_, which does not change any more
   mutable std::mutex mutex_;
   std::optional<PeerLost> lost_;
 };

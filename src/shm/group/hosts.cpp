@@ -51,7 +51,7 @@ HostGroups join_hosts(const Whole& whole) {
   Result result;
   (void)gethostname(result.host_name.data(), result.host_name.size() - 1);
   try {
-    JoinedGroup joined = join_part(whole, ranks_with(groups.labels, own));
+    JoinedGroup joined = join_part(whole, ranks_with(groups.labels, own), /*avoids_crowds=*/true);
     groups.own = std::move(joined.group);
     result.has_group = groups.own != nullptr ? 1 : 0;
     result.why_not = reason_of(joined.why_not);

@@ -115,7 +115,9 @@ class Joiner {
       cores.push_back(hellos[rank].cores);
       quotas.push_back(hellos[rank].quota);
     }
-    const WaitOptions wait{.spins = every_rank_has_a_core(cores, quotas), .timeout = options_.timeout};
+    const WaitOptions wait{.spins = every_rank_has_a_core(cores, quotas),
+                           .avoids_crowds = options_.avoids_crowds,
+                           .timeout = options_.timeout};
     board_ = nullptr;  // the group's from now on
     return std::make_unique<Waiting>(options_.rank, std::move(boards), std::move(peers_), wait);
   }

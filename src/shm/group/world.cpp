@@ -51,7 +51,7 @@ std::vector<std::byte> blocks_of(const std::vector<int64_t>& members, const std:
 
 }  // namespace
 
-JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members) {
+JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members, bool avoids_crowds) {
   const auto own = std::find(members.begin(), members.end(), whole.rank);
   const auto exchange = [&](std::span<const std::byte> mine) {
     return blocks_of(members, exchanged_bytes(whole, mine), whole.size);
@@ -59,7 +59,8 @@ JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members) {
   return SharedGroup::join({.rank = own - members.begin(),
                             .size = static_cast<int64_t>(members.size()),
                             .exchange = exchange,
-                            .timeout = whole.timeout});
+                            .timeout = whole.timeout,
+                            .avoids_crowds = avoids_crowds});
 }
 
 Subgroup split(const Whole& whole, int64_t color, int64_t key) {

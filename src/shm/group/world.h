@@ -19,7 +19,7 @@ struct Whole {
 
 // Joins some ranks of the whole, this one among them. Collective over the whole, in which every rank names
 // the part that it is in. Exchanges twice; throws as SharedGroup::join does.
-JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members);
+JoinedGroup join_part(const Whole& whole, const std::vector<int64_t>& members, bool avoids_crowds = false);
 
 // Makes a group of the ranks of each color, ordered by key and then by rank. Collective over the whole.
 // Throws std::invalid_argument, on every rank, if a color is negative or ranks of one color share no memory.
