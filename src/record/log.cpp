@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
+
+#include "shm/memory/process.h"
 
 namespace shardway::record {
 namespace {
@@ -38,7 +41,13 @@ LogLevel level_of(const char* log, const char* quiet) {
 bool is_quiet() { return level_of(nullptr, value_of("SHARDWAY_QUIET")) == LogLevel::nothing; }
 
 LogLevel log_level() {
-  static const LogLevel level = level_of_environment();
+  constexpr uint64_t kLevels = 256;
+  static std::atomic<uint64_t> known{0};  // relaxed: nothing else depends on it
+  const uint64_t process = shm::fork_generation() + 1;
+  const uint64_t word = known.load(std::memory_order_relaxed);
+  if (word / kLevels == process) return static_cast<LogLevel>(word % kLevels);
+  const LogLevel level = level_of_environment();
+  known.store(process * kLevels + static_cast<uint64_t>(level), std::memory_order_relaxed);
   return level;
 }
 

@@ -10,7 +10,7 @@ namespace shardway::record {
 // every call.
 enum class LogLevel : uint8_t { nothing, trouble, info, debug };
 
-// The level of this process. Read once.
+// The level of this process. Read once, and again in a child of fork.
 LogLevel log_level();
 
 // Whether SHARDWAY_QUIET says so at this moment.
