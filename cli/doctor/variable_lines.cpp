@@ -67,9 +67,16 @@ constexpr std::array kKnown = {
     KnownVariable{.name = "SHARDWAY_LAUNCH_PART"},
     // The project's own builds and tests.
     KnownVariable{.name = "SHARDWAY_TEST_SEED"},
+    KnownVariable{.name = "SHARDWAY_SEED"},
+    KnownVariable{.name = "SHARDWAY_LARGE"},
+    KnownVariable{.name = "SHARDWAY_MPI_WHOLE"},
+    KnownVariable{.name = "SHARDWAY_REFITS"},
+    KnownVariable{.name = "SHARDWAY_CHURN_ROUNDS"},
     KnownVariable{.name = "SHARDWAY_GPU_TESTS_ON"},
-    KnownVariable{.name = "SHARDWAY_TORCH_VERSION"},
-    KnownVariable{.name = "SHARDWAY_ANY_TORCH"},
+    KnownVariable{.name = "SHARDWAY_CONTRACT_DIR"},
+    KnownVariable{.name = "SHARDWAY_WRITE_GOLDEN"},
+    KnownVariable{.name = "SHARDWAY_OTHER_PYTHON"},
+    KnownVariable{.name = "SHARDWAY_VLLM_PYTHON"},
 };
 
 // How many letters to change, add or take away to make one word of the other.

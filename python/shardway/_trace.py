@@ -25,7 +25,13 @@ _current: Trace | None = None
 
 
 class Trace:
-    """A trace that is being kept; see `trace`. A context manager: the end of the block stops it."""
+    """A trace that is being kept. A context manager: the end of the block stops it.
+
+    `trace` makes it.
+
+    Attributes:
+        path: The file into which this rank writes.
+    """
 
     def __init__(self, path: Path, run: str, origin_ns: int, rank: int, size: int) -> None:
         self.path = path
@@ -111,6 +117,20 @@ def trace(path: str | os.PathLike[str], *, group: GroupLike = None) -> Trace:
     A rank is a process of the trace, a call a slice with its number, bytes and state, a step of a redistribute a slice
     around its calls with bytes, the modelled time and the measured one. All ranks of a host have one clock. Ranks of
     other hosts have another, so each further host has a file of its own: trace.host1.json, trace.host2.json, …
+
+    Args:
+        path: The file. All ranks name the same one; that of an earlier run is replaced.
+        group: Whose ranks are in the trace; None is the default group, or this process alone without one.
+
+    Returns:
+        The trace that is being kept; use it in a `with` block, or stop it.
+
+    Raises:
+        ValueError: The file cannot be written, a trace is being kept already, or ranks differ; on every rank.
+
+    Example:
+        >>> with sw.trace("trace.json"):
+        ...     _ = sw.all_reduce(torch.ones(3))
     """
     global _current
     target = Path(path).absolute()

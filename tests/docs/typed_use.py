@@ -63,9 +63,10 @@ def plans() -> str:
     plan: sw.Plan = sw.plan(layout, layout.with_([sw.Replicate(), sw.Shard(1)]), topology, rules="shardway")
     steps: tuple[sw.Step, ...] = plan.steps
     others: tuple[sw.Alternative, ...] = plan.alternatives
+    places: sw.Relabelling | None = plan.relabelling
     cost: float = sw.redistribute_cost(layout, layout)
     sw.clear_plans()
-    return f"{steps} {others} {cost} {sw.draw(layout)}"
+    return f"{steps} {others} {places} {cost} {sw.draw(layout)}"
 
 
 def tensors_on_a_mesh(x: Tensor, d: DTensor, mesh: sw.Mesh) -> None:
@@ -95,6 +96,8 @@ def the_rest() -> None:
     living: ProcessGroup = sw.shrink(timeout=5.0)
     calls: list[dict[str, object]] = sw.last_calls()
     print(living, calls, sw.dump_last_calls("calls/rank_"), sw.stats(), sw.memory_stats())
+    trace: sw.Trace = sw.trace("trace.json")
+    trace.stop()
     x: Tensor = sw.empty(2, 3, dtype=torch.float16)
     sw.empty_cache()
     sw.use_shared_allocator()
