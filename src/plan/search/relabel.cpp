@@ -72,7 +72,7 @@ class LikeRanked {
     };
     if (std::any_of(moves_.begin(), moves_.end(), is_impossible)) return {ranks_, ranks_};
     const Bill given = bill_for(ranks_, options);
-    const Relabelling unchanged{ranks_, ranks_, given.total_bytes, given.total_bytes};
+    Relabelling unchanged{ranks_, ranks_, given.total_bytes, given.total_bytes};
     if (std::any_of(moves_.begin(), moves_.end(), keeps_addends)) return unchanged;
     const std::vector<int64_t> chosen = ranks_that_hold_most(moves_, candidates);
     if (chosen == ranks_) return unchanged;
