@@ -63,6 +63,10 @@ class Courier {
   Errand receive(const CallOfCourier& call, std::span<std::byte> room, int64_t from, Room is = Room::is_exact,
                  MessageEngine::Keeper keeper = nullptr);
 
+  // Lets the engine move what is on its way; never throws. An engine may move messages only while it is
+  // called, those too whose memory is the sender's again: a thread that waits for something else calls this.
+  void keep_moving();
+
   // Ends the group because `rank`, this one or one of its host, was lost or failed, and tells the others.
   // Returns what this rank throws: it names the rank that was lost first.
   shm::PeerLost give_up(int64_t rank, const std::string& why);

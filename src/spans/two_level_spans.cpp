@@ -99,7 +99,14 @@ TwoLevelSpans::TwoLevelSpans(shm::HostGroups groups, std::shared_ptr<MessageEngi
     : hosts_(groups.labels),
       own_(std::move(groups.own)),
       courier_(std::move(engine), timeout),
-      mates_(hosts_.ranks_of(hosts_.host_of(courier_.rank()))) {}
+      mates_(hosts_.ranks_of(hosts_.host_of(courier_.rank()))) {
+  if (own_) own_->set_idle_work([this] { courier_.keep_moving(); });
+}
+
+// The group of the host may outlive this.
+TwoLevelSpans::~TwoLevelSpans() {
+  if (own_) own_->set_idle_work(nullptr);
+}
 
 void TwoLevelSpans::guarded(const std::function<void()>& body) {
   const auto leave_host = [this] {

@@ -38,6 +38,9 @@ class TwoLevelSpans {
  public:
   TwoLevelSpans(shm::HostGroups groups, std::shared_ptr<MessageEngine> engine,
                 std::chrono::milliseconds timeout);
+  ~TwoLevelSpans();
+  TwoLevelSpans(const TwoLevelSpans&) = delete;
+  TwoLevelSpans& operator=(const TwoLevelSpans&) = delete;
 
   int64_t rank() const { return courier_.rank(); }
   int64_t size() const { return courier_.size(); }

@@ -55,8 +55,12 @@ class ThreadPost {
 class ThreadEngine : public MessageEngine {
  public:
   ThreadEngine(std::shared_ptr<ThreadPost> post, int64_t rank) : post_(std::move(post)), rank_(rank) {}
+  ~ThreadEngine() override { let_messages_leave(); }
+  ThreadEngine(const ThreadEngine&) = delete;
+  ThreadEngine& operator=(const ThreadEngine&) = delete;
 
   bool serves_any_thread = true;
+  bool is_lazy = false;  // a message leaves with the next call of the engine, as it may under MPI
 
   std::string name() const override { return "threads"; }
   int64_t rank() const override { return rank_; }
@@ -70,16 +74,23 @@ class ThreadEngine : public MessageEngine {
 
   std::unique_ptr<EngineMessage> send(std::span<const std::byte> bytes, int64_t to, int64_t tag,
                                       Keeper /*keeper*/) override {
-    post_->put(rank_, to, tag, bytes);
+    let_messages_leave();
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back({.to = to, .tag = tag, .bytes = {bytes.begin(), bytes.end()}});
+    }
+    if (!is_lazy) let_messages_leave();
     return std::make_unique<Sent>();
   }
 
   std::unique_ptr<EngineMessage> receive(std::span<std::byte> room, int64_t from, int64_t tag,
                                          Keeper /*keeper*/) override {
+    let_messages_leave();
     return std::make_unique<Coming>(*this, room, from, tag);
   }
 
   std::optional<Letter> take(int64_t tag) override {
+    let_messages_leave();
     for (int64_t from = 0; from < size(); ++from) {
       if (auto bytes = post_->take(from, rank_, tag)) return Letter{.from = from, .bytes = std::move(*bytes)};
     }
@@ -98,6 +109,7 @@ class ThreadEngine : public MessageEngine {
         : engine_(engine), room_(room), from_(from), tag_(tag) {}
 
     bool is_done() override {
+      engine_.let_messages_leave();
       const auto came = engine_.post_->take(from_, engine_.rank_, tag_);
       if (!came) return false;
       if (came->size() > room_.size()) throw std::runtime_error("a message was too long");
@@ -115,8 +127,22 @@ class ThreadEngine : public MessageEngine {
     int64_t bytes_ = 0;
   };
 
+  struct Message {
+    int64_t to = 0;
+    int64_t tag = 0;
+    std::vector<std::byte> bytes = {};
+  };
+
+  void let_messages_leave() {
+    const std::lock_guard lock(mutex_);
+    for (const Message& message : waiting_) post_->put(rank_, message.to, message.tag, message.bytes);
+    waiting_.clear();
+  }
+
   std::shared_ptr<ThreadPost> post_;
   int64_t rank_;
+  std::mutex mutex_;
+  std::vector<Message> waiting_;  // of a lazy engine
 };
 
 }  // namespace shardway::testing

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 #include "shm/board/futex.h"
 #include "shm/board/interrupt.h"
 #include "shm/board/long_wait.h"
@@ -220,7 +222,8 @@ uint32_t Waiting::Patience::fall_asleep() {
 }
 
 void Waiting::Patience::sleep(uint32_t bell) {
-  futex_wait(waiting_.board(waited_for_.peers.front()).head().bell, bell, nap_);
+  const auto nap = waiting_.idle_work_ ? std::min(nap_, kShortNap) : nap_;
+  futex_wait(waiting_.board(waited_for_.peers.front()).head().bell, bell, nap);
 }
 
 // Relaxed: a peer that sees it late makes a wake-up call that wakes nobody.

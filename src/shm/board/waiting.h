@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -101,6 +102,9 @@ class Waiting {
     return true;
   }
 
+  // A thread that waits for longer does this now and then; it must not throw. Set before the first call.
+  void set_idle_work(std::function<void()> work) { idle_work_ = std::move(work); }
+
   // Throws PeerLost when the group was ended before, by this rank or by another.
   void check() {
     if (is_lost()) throw lost();
@@ -169,6 +173,7 @@ class Waiting {
         if (ready()) return;
         if (gave_core_away_for_long() && !ready()) waiting_.expect_crowd();
       }
+      if (waiting_.idle_work_) waiting_.idle_work_();
       const auto now = Clock::now();
       if (now - last_look_ >= kLookEvery || !has_looked_) {
         if (look_around(now)) {
@@ -262,6 +267,7 @@ class Waiting {
   std::atomic<bool> is_lost_{false};  // stored after lost_, which does not change any more
   mutable std::mutex mutex_;
   std::optional<PeerLost> lost_;
+  std::function<void()> idle_work_;
 };
 
 }  // namespace shardway::shm

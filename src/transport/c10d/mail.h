@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -55,6 +56,10 @@ class MailOffice {
   // Ends the group because `rank` was lost, or failed: all other ranks are told, if the engine can. Returns
   // the error of this rank, which names the rank that was lost first.
   virtual std::string give_up(int64_t rank, const std::string& why) = 0;
+
+  // What a thread has to do now and then while it waits for something else, so that messages move. Null if
+  // they move by themselves.
+  virtual std::function<void()> idle_work() { return nullptr; }
 };
 
 }  // namespace shardway

@@ -30,6 +30,7 @@ HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::sh
   std::function<void()> end_host = [] {};
   std::shared_ptr<Transport> inside = lone_transport();
   if (groups.own) {
+    groups.own->set_idle_work(between->idle_work());
     end_host = [group = groups.own] { group->abort(); };
     made.leave = [group = groups.own] { group->leave(); };
     const auto lost = [between](int64_t rank, const std::string& why) { return between->give_up(rank, why); };

@@ -96,6 +96,10 @@ class CourierOffice : public MailOffice {
     return c10::str(courier_->give_up(rank, why).what(), " (rank ", courier_->rank(), ")");
   }
 
+  std::function<void()> idle_work() override {
+    return [courier = courier_] { courier->keep_moving(); };
+  }
+
  private:
   std::shared_ptr<Courier> courier_;
 };
