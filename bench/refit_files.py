@@ -28,7 +28,7 @@ def folder_in_memory() -> Iterator[Path | None]:
     if not TMPFS.is_dir():
         yield None
         return
-    folder = Path(tempfile.mkdtemp(prefix="shardway-bench-", dir=TMPFS))
+    folder = Path(tempfile.mkdtemp(prefix="bench-refit-", dir=TMPFS))
     try:
         yield folder
     finally:

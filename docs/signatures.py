@@ -21,8 +21,7 @@ STUB = Path(__file__).resolve().parents[1] / "python/shardway/_C.pyi"
 
 # Other calls make them: nobody else calls their constructors.
 MADE_BY_OTHERS = {
-    f"shardway.{name}"
-    for name in ("JobLink", "Source", "Target", "ModelPlan", "Owners", "PreparedCall", "Trace")
+    f"shardway.{name}" for name in ("JobLink", "Source", "Target", "ModelPlan", "Owners", "PreparedCall", "Trace")
 }
 
 

@@ -19,6 +19,7 @@ import torch
 
 import shardway as sw
 from docs.signatures import DECLARED, MADE_BY_OTHERS, signature_of
+from tests.support.ranks import run_ranks
 
 GOLDEN = Path(__file__).parent / "public_names.txt"
 SECTION = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILINE)
@@ -115,10 +116,16 @@ def test_a_class_says_what_it_takes_and_its_members_what_they_are(name: str) -> 
     assert [member for member in members(name) if not docstring(f"{name}.{member}").strip()] == []
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, *CLASSES])
-def test_examples_run(name: str) -> None:
+def run_examples(rank: int, size: int, name: str, folder: Path) -> None:
+    os.chdir(folder)
     examples = doctest.DocTestParser().get_doctest(docstring(name), {"sw": sw, "torch": torch}, name, None, None)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     report: list[str] = []
     runner.run(examples, out=report.append)
     assert runner.failures == 0, "".join(report)
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *CLASSES])
+def test_examples_run(name: str, tmp_path: Path) -> None:
+    """In a process without a group; what calls leave behind there ends with it."""
+    run_ranks(1, run_examples, name, tmp_path, enter=lambda rank, size: None)

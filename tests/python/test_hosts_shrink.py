@@ -122,7 +122,9 @@ def _come_late(rank: int, size: int) -> None:
         with pytest.raises(dist.DistBackendError):
             _call()
         store.wait([f"gone on {number}" for number in range(3)])
-        text = r"^shrink: ranks 0, 1 and 2 have gone on in a smaller group, since this rank did not answer in time: .*3\)"
+        text = (
+            r"^shrink: ranks 0, 1 and 2 have gone on in a smaller group, since this rank did not answer in time: .*3\)"
+        )
         with pytest.raises(dist.DistBackendError, match=text):
             sw.shrink(timeout=SHORT_S)
         return dist.destroy_process_group()
