@@ -33,7 +33,7 @@ struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::chrono::milliseconds patience = std::chrono::seconds(10);  // for a peer's answer at its socket
   std::optional<Tuning> tuning = std::nullopt;                    // the same on every rank; without: tune.h
-  bool avoids_crowds = false;                                     // see WaitOptions
+  bool avoids_crowds = false;  // also where ranks share cores; see WaitOptions
 };
 
 class SharedGroup;

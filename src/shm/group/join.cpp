@@ -115,9 +115,10 @@ class Joiner {
       cores.push_back(hellos[rank].cores);
       quotas.push_back(hellos[rank].quota);
     }
-    const WaitOptions wait{.spins = every_rank_has_a_core(cores, quotas),
-                           .avoids_crowds = options_.avoids_crowds,
-                           .timeout = options_.timeout};
+    // Where ranks share cores, a core that comes back late is often that of a rank that works.
+    const bool has_core = every_rank_has_a_core(cores, quotas);
+    const WaitOptions wait{
+        .spins = has_core, .avoids_crowds = has_core || options_.avoids_crowds, .timeout = options_.timeout};
     board_ = nullptr;  // the group's from now on
     return std::make_unique<Waiting>(options_.rank, std::move(boards), std::move(peers_), wait);
   }
