@@ -80,11 +80,15 @@ class FakeMessage : public c10d::Work {
       if (has_failed_ && !is_here_) throw std::runtime_error("Connection closed by peer [here]");
       return is_aborted_ || is_here_;
     };
-    if (!changed_.wait_for(lock, std::min<std::chrono::milliseconds>(timeout, kLimit), is_over))
+    if (!changed_.wait_for(lock, std::min<std::chrono::milliseconds>(timeout, kLimit), is_over)) {
+      has_timed_out = true;
       throw std::runtime_error("Timed out");
+    }
     if (std::exchange(is_aborted_, false)) return false;
     return is_here_;
   }
+
+  bool has_timed_out = false;  // then gloo closes all connections
 
   void abort() override {
     change([this] { is_aborted_ = true; });
@@ -251,6 +255,14 @@ TEST_F(LifelinesTest, GivingUpTellsAllOthersAndKeepsTheFirstLoss) {
   }
   EXPECT_EQ(lifelines_.loss_by(1, "Application timeout caused pair closure").rank, 2);
   EXPECT_THROW(ledger_->check(), c10::DistBackendError);
+}
+
+TEST_F(LifelinesTest, GivingUpClosesConnectionsAlsoWhereAFarewellHasJustCome) {
+  lay();
+  for (const int peer : {1, 2})
+    gloo_->say(peer, {.kind = Farewell::Kind::gave_up, .cause = 1, .why = "it died"});
+  lifelines_.give_up({.rank = 1, .why = "it died"}, "rank 1 died");
+  EXPECT_TRUE(gloo_->receive[1]->has_timed_out || gloo_->receive[2]->has_timed_out);
 }
 
 TEST_F(LifelinesTest, AFailureOfThisRankIsToldAndEndsItsLaterCalls) {
