@@ -165,10 +165,14 @@ def test_inputs_and_outputs_of_a_refused_call_do_not_change(rank: int, size: int
 @ranks(2, backend="shardway")
 def test_a_message_of_another_size_or_dtype_is_refused(rank: int, size: int) -> None:
     for sent, wanted, words in [
-        (ones(4), torch.empty(3), "rank 0 sent 4 elements of float32, but the tensor takes 3 elements of float32"),
+        (
+            ones(4),
+            torch.full((3,), 7.0),
+            "rank 0 sent 4 elements of float32, but the tensor takes 3 elements of float32",
+        ),
         (
             ones(2),
-            torch.empty(4, dtype=torch.int16),
+            torch.full((4,), 7, dtype=torch.int16),
             "rank 0 sent 2 elements of float32, but the tensor takes 4 elements of int16",
         ),
     ]:
