@@ -17,8 +17,8 @@ namespace {
 
 double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-pybind11::dict dict_of(const record::RecordedCall& call, int64_t now) {
-  const bool has_ended = call.state != record::CallState::running;
+// What both kinds of lists say of a call.
+pybind11::dict facts_of(const record::RecordedCall& call) {
   pybind11::dict result;
   result["op"] = call.op;
   result["number"] = call.number;
@@ -27,6 +27,12 @@ pybind11::dict dict_of(const record::RecordedCall& call, int64_t now) {
   result["size"] = call.size;
   result["bytes"] = call.bytes;
   result["state"] = record::name_of(call.state);
+  return result;
+}
+
+pybind11::dict dict_of(const record::RecordedCall& call, int64_t now) {
+  const bool has_ended = call.state != record::CallState::running;
+  pybind11::dict result = facts_of(call);
   result["begun_s_ago"] = seconds_of(now - call.begun_ns);
   result["seconds"] = seconds_of((has_ended ? call.ended_ns : now) - call.begun_ns);
   return result;
@@ -34,14 +40,7 @@ pybind11::dict dict_of(const record::RecordedCall& call, int64_t now) {
 
 pybind11::dict dict_of(const record::TracedCall& traced) {
   const record::RecordedCall& call = traced.call;
-  pybind11::dict result;
-  result["op"] = call.op;
-  result["number"] = call.number;
-  result["group"] = call.group;
-  result["rank"] = call.rank;
-  result["size"] = call.size;
-  result["bytes"] = call.bytes;
-  result["state"] = record::name_of(call.state);
+  pybind11::dict result = facts_of(call);
   result["begun_ns"] = call.begun_ns;
   result["ended_ns"] = call.ended_ns;
   result["thread"] = traced.thread;

@@ -39,9 +39,6 @@ struct EndedCall {
   int64_t waited_ns = -1;  // -1: not known
 };
 
-// How long the call that this thread ends next has waited for other ranks. Not known of a call without it.
-void tell_waited(int64_t ns);
-
 class TotalsTable {
  public:
   TotalsTable();

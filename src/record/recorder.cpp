@@ -43,8 +43,6 @@ void describe_job(RecordHead& head) {
   }
 }
 
-thread_local int64_t waited_ns_of_thread = -1;  // see tell_waited
-
 // Finer than duration_text.
 std::string time_text(int64_t ns) {
   return ns < 1'000'000 ? std::to_string(ns / 1000) + " us" : duration_text(ns);
@@ -110,11 +108,9 @@ class Recorder {
     return nullptr;  // all lines are calls under way
   }
 
-  void end(RecordLine& line, CallState state) {
+  void end(RecordLine& line, CallState state, int64_t waited_ns) {
     const auto at = static_cast<size_t>(&line - record_->lines.data());
-    const EndedCall ended{.state = state,
-                          .ticks = now_ticks() - begun_ticks_[at],
-                          .waited_ns = std::exchange(waited_ns_of_thread, -1)};
+    const EndedCall ended{.state = state, .ticks = now_ticks() - begun_ticks_[at], .waited_ns = waited_ns};
     const uint64_t sequence = open(line);
     line.ended_ns.store(now_ns(), std::memory_order_release);  // see open()
     line.state.store(static_cast<uint32_t>(ended.state), std::memory_order_release);
@@ -198,9 +194,9 @@ std::atomic<Recorder*> Recorder::current{nullptr};
 
 // Precise where times are to be seen.
 int64_t now_ns() {
+  if (is_tracing() || log_level() >= LogLevel::info) return precise_ns();
   timespec now{};
-  const bool is_precise = is_tracing() || log_level() >= LogLevel::info;
-  clock_gettime(is_precise ? CLOCK_MONOTONIC : CLOCK_MONOTONIC_COARSE, &now);
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
@@ -211,10 +207,8 @@ OpenCall::OpenCall(const CallStart& start) : recorder_(&Recorder::instance()) {
 // A call that was under way at a fork is the parent's.
 void OpenCall::end(CallState state) {
   RecordLine* line = std::exchange(line_, nullptr);
-  if (recorder_->is_of_this_process()) recorder_->end(*line, state);
+  if (recorder_->is_of_this_process()) recorder_->end(*line, state, waited_ns_);
 }
-
-void tell_waited(int64_t ns) { waited_ns_of_thread = ns; }
 
 std::vector<CallTotals> call_totals() { return Recorder::instance().totals().totals(); }
 

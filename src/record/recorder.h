@@ -37,6 +37,9 @@ class OpenCall {
   OpenCall(const OpenCall&) = delete;
   OpenCall& operator=(const OpenCall&) = delete;
 
+  // How long it has waited for other ranks, where that is known.
+  void set_waited(int64_t ns) { waited_ns_ = ns; }
+
   void done() {
     if (line_ != nullptr) end(CallState::done);
   }
@@ -46,6 +49,7 @@ class OpenCall {
 
   Recorder* recorder_ = nullptr;
   RecordLine* line_ = nullptr;
+  int64_t waited_ns_ = -1;  // not known
 };
 
 // This process's last calls, the newest last. Empty where there is no record.

@@ -4,7 +4,6 @@
 
 #include <ctime>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 
 #include "shm/memory/fork_mutex.h"
@@ -15,7 +14,7 @@ namespace {
 struct KeptTrace {
   shm::ForkMutex mutex;
   Trace trace;
-  std::unordered_map<const void*, int64_t> begun_ns;  // steps under way, by their runners
+  int64_t started_ns = 0;
 };
 
 KeptTrace& kept() {
@@ -38,21 +37,14 @@ int64_t precise_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-void begin_step(const void* runner) {
-  if (!is_tracing()) return;
-  const std::lock_guard lock(kept().mutex);
-  kept().begun_ns[runner] = precise_ns();
-}
-
-void end_step(const void* runner, TracedStep step) {
-  if (!is_tracing()) return;
+void OpenStep::end(TracedStep step) {
+  if (!is_traced()) return;
+  step.begun_ns = std::exchange(begun_ns_, 0);
   step.ended_ns = precise_ns();
   step.thread = gettid();
   const std::lock_guard lock(kept().mutex);
-  const auto begun = kept().begun_ns.extract(runner);
-  if (begun.empty() || !takes_one_more(kept().trace)) return;
-  step.begun_ns = begun.mapped();
-  kept().trace.steps.push_back(std::move(step));
+  const bool is_of_this_trace = is_tracing() && step.begun_ns >= kept().started_ns;
+  if (is_of_this_trace && takes_one_more(kept().trace)) kept().trace.steps.push_back(std::move(step));
 }
 
 void add_to_trace(const RecordedCall& call) {
@@ -65,7 +57,7 @@ void add_to_trace(const RecordedCall& call) {
 void start_trace() {
   const std::lock_guard lock(kept().mutex);
   kept().trace = {};
-  kept().begun_ns.clear();
+  kept().started_ns = precise_ns();
   trace_is_on.store(true, std::memory_order_relaxed);
 }
 

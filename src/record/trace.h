@@ -40,13 +40,21 @@ inline bool is_tracing() { return trace_is_on.load(std::memory_order_relaxed); }
 // All processes of the host have the same clock.
 int64_t precise_ns();
 
-// Nothing happens in these without a trace.
+// Nothing happens without a trace.
 void add_to_trace(const RecordedCall& call);
 
-// A step begins and ends. `runner` is whoever runs it, one step at a time; any threads may. Times and the
-// thread are set here. A step that began without a trace is not kept.
-void begin_step(const void* runner);
-void end_step(const void* runner, TracedStep step);
+// A step under way, then the next one. Any threads may begin and end it.
+class OpenStep {
+ public:
+  void begin() { begun_ns_ = is_tracing() ? precise_ns() : 0; }
+  bool is_traced() const { return begun_ns_ != 0; }
+
+  // Sets times and the thread. A step that began without this trace is not kept.
+  void end(TracedStep step);
+
+ private:
+  int64_t begun_ns_ = 0;
+};
 
 // What was kept before is forgotten.
 [[gnu::visibility("default")]] void start_trace();

@@ -17,7 +17,7 @@ using namespace record;
 
 void call(const char* op, uint64_t group, int64_t bytes, int64_t waited_ns = -1) {
   OpenCall open({.op = op, .number = 1, .group = group, .rank = 2, .size = 3, .bytes = bytes});
-  if (waited_ns >= 0) tell_waited(waited_ns);
+  if (waited_ns >= 0) open.set_waited(waited_ns);
   open.done();
 }
 

@@ -51,14 +51,18 @@ TEST(Trace, TimesAreFinerThanTheRecordsOwnClock) {
 }
 
 TEST(Trace, AStepThatBeganWithoutATraceIsNotKept) {
-  int runner = 0;
-  begin_step(&runner);
+  OpenStep step;
+  step.begin();
   start_trace();
-  end_step(&runner, {.name = "early"});
+  step.end({.name = "early"});
+  OpenStep earlier;
+  earlier.begin();
+  start_trace();
+  earlier.end({.name = "of the trace before"});
   const int64_t before = precise_ns();
-  begin_step(&runner);
-  end_step(&runner, {.name = "slice S0 -> R", .bytes = 5, .modelled_us = 2.5});
-  end_step(&runner, {.name = "ended twice"});
+  step.begin();
+  step.end({.name = "slice S0 -> R", .bytes = 5, .modelled_us = 2.5});
+  step.end({.name = "ended twice"});
   const Trace trace = take_trace();
   ASSERT_EQ(trace.steps.size(), 1U);
   EXPECT_EQ(trace.steps[0].name, "slice S0 -> R");

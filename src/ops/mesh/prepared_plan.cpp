@@ -10,7 +10,6 @@
 #include "ops/call/arguments.h"
 #include "ops/call/capture.h"
 #include "plan/geometry/exchange_rules.h"
-#include "record/trace.h"
 #include "shm/memory/fork_mutex.h"
 #include "transport/common/boxes.h"
 #include "transport/common/giving_up.h"
@@ -159,7 +158,7 @@ std::optional<RouteCall> Walker::next_leg() {
   for (; stage_ < prepared_.stages.size(); finish_stage()) {
     const Stage& stage = prepared_.stages[stage_];
     if (!out_.defined()) {
-      record::begin_step(this);
+      step_.begin();
       const bool is_last = stage_ + 1 == prepared_.stages.size();
       out_ = is_last && given_.defined() ? given_ : warm_empty(stage.output_shape, held_.options());
       landing_ = stage.collection ? view_of(out_, stage.landing) : out_;
@@ -183,7 +182,7 @@ std::optional<RouteCall> next_kept_leg(Walker& walker) {
 
 // Releases the step's input, unless the caller still holds it.
 void Walker::finish_stage() {
-  if (record::is_tracing()) record::end_step(this, traced(prepared_.plan->steps[stage_]));
+  if (step_.is_traced()) step_.end(traced(prepared_.plan->steps[stage_]));
   held_ = std::exchange(out_, at::Tensor());
   landing_.reset();
   is_collected_ = false;

@@ -12,6 +12,7 @@
 #include "ops/call/header.h"
 #include "ops/mesh/place.h"
 #include "plan/search/stages.h"
+#include "record/trace.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
@@ -61,6 +62,7 @@ class Walker {
   at::Tensor out_ = {};
   at::Tensor landing_ = {};
   bool is_collected_ = false;
+  record::OpenStep step_ = {};
 };
 
 // The next exchange of a tensor that moves alone. If this thread prepares a call, the exchange is kept.

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "record/call_totals.h"
 #include "record/part_names.h"
 #include "record/recorder.h"
 #include "shm/board/long_wait.h"
@@ -126,7 +125,7 @@ void SharedGroup::guarded(const Subject& subject, int64_t bytes, Body&& body) {
   };
   const WatchedCall watched(tell);
   attempt(subject, body);
-  record::tell_waited(watched.waited_ns());
+  call.set_waited(watched.waited_ns());
   call.done();
 }
 
