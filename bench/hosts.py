@@ -147,6 +147,14 @@ def _part(rank: int, rows: int) -> Tensor:
     return ((torch.arange(rows) + 7 * rank) % 251).float().unsqueeze(1) + torch.arange(16.0)
 
 
+def _sum_of_parts(ranks: int, rows: int) -> Tensor:
+    """One after the other: all at once would not fit into memory where every rank does this."""
+    total = _part(0, rows)
+    for rank in range(1, ranks):
+        total += _part(rank, rows)
+    return total
+
+
 def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGroup) -> Iterator[Case]:
     ranks, count = len(host_of), len(set(host_of))
     for equal in (False, True):
@@ -177,7 +185,7 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
     sizes = _rows_of(mean_bytes, ranks, equal=False)
     whole = _part(rank, sum(sizes))
     begin = sum(sizes[:rank])
-    total = torch.stack([_part(r, sum(sizes)) for r in range(ranks)]).sum(0)
+    total = _sum_of_parts(ranks, sum(sizes))[begin : begin + sizes[rank]].clone()
     yield Case(
         "reduce_scatter_v",
         mean_bytes,
@@ -186,7 +194,7 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
             OURS: lambda: sw.reduce_scatter_v(whole, sizes),
             FLAT: lambda: sw.reduce_scatter_v(whole, sizes, group=flat),
         },
-        total[begin : begin + sizes[rank]],
+        total,
         sizes,
     )
     rows = _rows_of(mean_bytes, 1, equal=True)[0]
@@ -202,7 +210,7 @@ def _cases(rank: int, host_of: list[int], mean_bytes: int, flat: dist.ProcessGro
         mean_bytes,
         2 * (count - 1) * rows * 16 * FLOAT_BYTES,
         {OURS: lambda: sw.all_reduce(same), FLAT: lambda: sw.all_reduce(same, group=flat), GLOO: own_all_reduce},
-        torch.stack([_part(r, rows) for r in range(ranks)]).sum(0),
+        _sum_of_parts(ranks, rows),
         [rows] * ranks,
     )
 
