@@ -5,7 +5,7 @@
 #include "cli/plan_call.h"
 #include "cli/plan_text.h"
 #include "cli/subcommand.h"
-#include "cli/sweep.h"
+#include "cli/sweep_plot.h"
 #include "cli/whole_file.h"
 #include "plan/text/json.h"
 #include "shardway/page.h"
@@ -51,9 +51,14 @@ ExitCode print_price(const PlanCall& call, const PlanQuestion& question) {
 ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
   plan_or_no(call, question, {.topology = question.options.topology, .rules = question.options.rules});
   const auto rows = sweep_plans(question.from, question.to, *question.sweep, question.options);
-  print(call.wants_json
-            ? sweep_json(*question.sweep, rows) + "\n"
-            : sweep_text(question.from, question.to, *question.sweep, rows, terminal_of_stdout()));
+  if (!call.plot.empty())
+    write_whole(call.plot, sweep_svg(question.from, question.to, *question.sweep, rows));
+  if (call.wants_json) {
+    print(sweep_json(*question.sweep, rows) + "\n");
+  } else {
+    print(sweep_text(question.from, question.to, *question.sweep, rows, terminal_of_stdout()) +
+          (call.plot.empty() ? "" : "\nthe plot is " + call.plot + "\n"));
+  }
   return ExitCode::yes;
 }
 

@@ -29,6 +29,7 @@ struct PlanCall {
   std::string rules = "shardway";
   std::string sweep = {};
   bool wants_sweep = false;
+  std::string plot = {};
   bool wants_json = false;
   std::string html = {};
 };

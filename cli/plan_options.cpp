@@ -28,7 +28,8 @@ constexpr const char* kLesson =
     "      move to other ranks, arranged otherwise\n"
     "  shardway plan --mesh 2x2 --shape 1024x1024 --from S0,S1 --to S1,S0 --relabel\n"
     "      arranged otherwise, on ranks that are chosen so that fewer bytes move\n"
-    "  shardway plan --mesh 16 --devices-per-host 8 --shape 4096x4096 --from S0 --to S1 --sweep\n"
+    "  shardway plan --mesh 16 --devices-per-host 8 --shape 4096x4096 --from S0 --to S1 --sweep --plot "
+    "sweep.svg\n"
     "      the best plan by tensor size, over two hosts\n"
     "  shardway plan --mesh 8 --hosts 2x4 --shape 4096x4096 --from S0 --to R\n"
     "      what crosses between two hosts of four CPU ranks, and what stays in their memory\n"
@@ -93,14 +94,18 @@ void add_outputs(CLI::App& options, PlanCall& call) {
   CLI::Option* html = options.add_option("--html", call.html, "also write a page that shows every step move")
                           ->type_name("FILE")
                           ->group(group);
-  options
-      .add_option("--sweep", call.sweep,
-                  "the best plan over lengths of a tensor dim, and where it\n"
-                  "changes: 0=1:65536; alone, dim 0 from 1 to 1048576")
-      ->type_name("DIM=A:B")
-      ->expected(0, 1)
+  CLI::Option* sweep = options
+                           .add_option("--sweep", call.sweep,
+                                       "the best plan over lengths of a tensor dim, and where it\n"
+                                       "changes: 0=1:65536; alone, dim 0 from 1 to 1048576")
+                           ->type_name("DIM=A:B")
+                           ->expected(0, 1)
+                           ->group(group)
+                           ->excludes(html);
+  options.add_option("--plot", call.plot, "also write the sweep as a picture: sweep.svg")
+      ->type_name("FILE")
       ->group(group)
-      ->excludes(html);
+      ->needs(sweep);
   options.set_help_flag("-h,--help", "print this help")->group(group);
 }
 

@@ -103,17 +103,19 @@ std::vector<SweepRow> sweep_plans(const Layout& from, const Layout& to, const Sw
   return rows;
 }
 
+std::string sweep_heading(const Layout& from, const Layout& to, const Sweep& sweep) {
+  return "the length of dim " + std::to_string(sweep.dim) + " varies: " + to_string(from) + "  ->  " +
+         (from.mesh() == to.mesh() ? "" : to_string(to.mesh()) + ": ") + placements_text(to);
+}
+
 std::string sweep_text(const Layout& from, const Layout& to, const Sweep& sweep,
                        const std::vector<SweepRow>& rows, const Terminal& terminal) {
   constexpr size_t kFigure = 12;
   constexpr size_t kBeforePlan = 3 * kFigure + 2;
   const auto columns = static_cast<size_t>(terminal.columns);
   const std::string dim = "dim " + std::to_string(sweep.dim);
-  const std::string heading = "the length of " + dim + " varies: " + to_string(from) + "  ->  " +
-                              (from.mesh() == to.mesh() ? "" : to_string(to.mesh()) + ": ") +
-                              placements_text(to);
-  std::string text = bold(terminal, shortened(heading, columns)) + "\n\n" + right(dim, kFigure) +
-                     right("tensor", kFigure) + right("us", kFigure) + "  best plan\n";
+  std::string text = bold(terminal, shortened(sweep_heading(from, to, sweep), columns)) + "\n\n" +
+                     right(dim, kFigure) + right("tensor", kFigure) + right("us", kFigure) + "  best plan\n";
   std::string last_plan;
   for (const SweepRow& row : rows) {
     text += right(std::to_string(row.length), kFigure) + right(in_bytes(row.bytes), kFigure) +

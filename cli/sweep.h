@@ -22,6 +22,9 @@ struct SweepRow {
 std::vector<SweepRow> sweep_plans(const Layout& from, const Layout& to, const Sweep& sweep,
                                   const PlanOptions& options);
 
+// What is swept, in a line.
+std::string sweep_heading(const Layout& from, const Layout& to, const Sweep& sweep);
+
 std::string sweep_text(const Layout& from, const Layout& to, const Sweep& sweep,
                        const std::vector<SweepRow>& rows, const Terminal& terminal);
 std::string sweep_json(const Sweep& sweep, const std::vector<SweepRow>& rows);
