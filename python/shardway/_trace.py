@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from shardway import _C
+from shardway._clocks import ClockOffset, now_ns, offsets_of_hosts
 from shardway._groups import GroupLike, resolve_group
 
 _current: Trace | None = None
@@ -33,10 +33,11 @@ class Trace:
         path: The file into which this rank writes.
     """
 
-    def __init__(self, path: Path, run: str, origin_ns: int, rank: int, size: int) -> None:
+    def __init__(self, path: Path, run: str, origin_ns: int, clock: ClockOffset, rank: int, size: int) -> None:
         self.path = path
         self._run = run
         self._origin_ns = origin_ns
+        self._clock = clock
         self._rank = rank
         self._size = size
         self._pid = os.getpid()
@@ -77,7 +78,14 @@ class Trace:
     def _empty_document(self) -> dict[str, Any]:
         return {
             "displayTimeUnit": "ns",
-            "otherData": {"run": self._run, "size": self._size, "ranks": [], "left_out": 0},
+            "otherData": {
+                "run": self._run,
+                "size": self._size,
+                "ranks": [],
+                "left_out": 0,
+                "clock_ahead_ns": self._clock.ahead_ns,
+                "clock_within_ns": self._clock.within_ns,
+            },
             "traceEvents": [],
         }
 
@@ -114,9 +122,11 @@ def trace(path: str | os.PathLike[str], *, group: GroupLike = None) -> Trace:
     the process exits. The file is whole as soon as a rank has stopped, and has all ranks when the last one has;
     `otherData.ranks` names those that are in it. A rank that is killed is missing.
 
-    A rank is a process of the trace, a call a slice with its number, bytes and state, a step of a redistribute a slice
-    around its calls with bytes, the modelled time and the measured one. All ranks of a host have one clock. Ranks of
-    other hosts have another, so each further host has a file of its own: trace.host1.json, trace.host2.json, …
+    A rank is a process of the trace, a call a slice with its number, bytes and state, a step of a redistribute a
+    slice around its calls with bytes, the modelled time and the measured one. All ranks of a host have one clock.
+    Each further host has another, and a file of its own: trace.host1.json, trace.host2.json, … Its times are those of
+    the first host's clock. How far the clocks are apart is measured when the trace begins; rank 0 prints what was
+    found and how exact that is, and the files say it too (`otherData.clock_ahead_ns`, `clock_within_ns`).
 
     Args:
         path: The file. All ranks name the same one; that of an earlier run is replaced.
@@ -140,13 +150,33 @@ def trace(path: str | os.PathLike[str], *, group: GroupLike = None) -> Trace:
             raise ValueError(f"trace: {said['problem']} (rank {other})")
         if said["path"] != told[0]["path"]:
             raise ValueError(f"trace: rank {other} gave {said['path']}, and rank 0 {told[0]['path']}")
-    hosts = list(dict.fromkeys(said["host"] for said in told))
-    host = hosts.index(told[rank]["host"])
+    of_ranks = [said["host"] for said in told]
+    hosts = list(dict.fromkeys(of_ranks))
+    host = hosts.index(of_ranks[rank])
+    clock = _clocks_of(hosts, of_ranks, group)[host]
     if host > 0:
         target = target.with_name(f"{target.stem}.host{host}{target.suffix}")
-    first = next(said for said in told if said["host"] == hosts[host])
-    _current = Trace(target, first["run"], first["now_ns"], rank, size)
+    run = told[of_ranks.index(hosts[host])]["run"]
+    _current = Trace(target, run, told[0]["now_ns"] + clock.ahead_ns, clock, rank, size)
     return _current
+
+
+def _clocks_of(hosts: list[str], of_ranks: list[str], group: GroupLike) -> list[ClockOffset]:
+    """How far each host's clock is ahead of the first one's."""
+    members = resolve_group(group, "trace")
+    if members is None or len(hosts) == 1:
+        return [ClockOffset(0, 0)]
+    firsts = [of_ranks.index(host) for host in hosts]
+    clocks = offsets_of_hosts(members, firsts)
+    if members.rank() == 0:
+        for first, clock in zip(firsts[1:], clocks[1:], strict=True):
+            ahead = f"{abs(clock.ahead_ns) / 1e9:.6f} s {'ahead of' if clock.ahead_ns >= 0 else 'behind'}"
+            print(
+                f"shardway: trace: the clock of rank {first}'s host is {ahead} that of rank 0's, to within "
+                f"{clock.within_ns / 1e3:.0f} us",
+                file=sys.stderr,
+            )
+    return clocks
 
 
 def _tell_all(target: Path, group: GroupLike) -> tuple[int, int, list[dict[str, Any]]]:
@@ -154,9 +184,9 @@ def _tell_all(target: Path, group: GroupLike) -> tuple[int, int, list[dict[str, 
     own = {
         "path": str(target),
         "problem": _problem_with(target),
-        "host": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "host": _own_host(),
         "run": uuid.uuid4().hex,
-        "now_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC),
+        "now_ns": now_ns(),
     }
     members = resolve_group(group, "trace")
     if members is None:
@@ -164,6 +194,10 @@ def _tell_all(target: Path, group: GroupLike) -> tuple[int, int, list[dict[str, 
     told: list[Any] = [None] * members.size()
     dist.all_gather_object(told, own, group=members)
     return members.rank(), members.size(), told
+
+
+def _own_host() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _problem_with(target: Path) -> str:

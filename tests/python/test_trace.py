@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,34 +12,7 @@ import torch.distributed as dist
 
 import shardway as sw
 from tests.support.ranks import ranks
-
-
-def shared_path(rank):
-    """One for all ranks, in a folder that nobody else has."""
-    found = [f"/tmp/shardway-trace-{os.getpid()}/trace.json" if rank == 0 else None]
-    dist.broadcast_object_list(found)
-    Path(found[0]).parent.mkdir(exist_ok=True)
-    return Path(found[0])
-
-
-def whole_document(path):
-    dist.barrier()  # every rank has stopped
-    document = json.loads(path.read_text())
-    dist.barrier()
-    return document
-
-
-def clear(path, rank):
-    dist.barrier()
-    if rank == 0:
-        for file in path.parent.iterdir():
-            file.unlink()
-        path.parent.rmdir()
-
-
-def slices(document, kind, rank=None):
-    found = [event for event in document["traceEvents"] if event["ph"] == "X" and event["cat"] == kind]
-    return sorted((event for event in found if rank in (None, event["pid"])), key=lambda event: event["ts"])
+from tests.support.traces import clear, shared_path, slices, whole_document
 
 
 @ranks(4)
