@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/hosts/spread_broadcast.h"
 #include "plan/hosts/two_level_load.h"
 #include "shardway/route.h"
 
@@ -18,12 +19,15 @@ using namespace shardway;
 
 constexpr DType kDType = DType::f32;
 
+using RouteOfRank = std::function<Route(int64_t)>;
+
 // A collective as the routes that run one after another.
 struct Collective {
   std::string op;
-  int64_t bytes;                                      // of a rank in a gather or scatter, else of the tensor
-  std::vector<std::function<Route(int64_t)>> routes;  // by rank
-  std::vector<int64_t> hosts;                         // one of each kind: the others have the same to do
+  int64_t bytes;                    // of a rank in a gather or scatter, else of the tensor
+  std::vector<RouteOfRank> flat;    // in one level
+  std::vector<RouteOfRank> routes;  // in two
+  std::vector<int64_t> hosts;       // one of each kind: the others have the same to do
 };
 
 // The busiest of the ranks and the hosts that were looked at.
@@ -58,7 +62,7 @@ BusiestLoad busiest(const std::vector<TwoLevelLoad>& of_host, const BusiestLoad&
   return loads;
 }
 
-BusiestLoad in_two_levels(const HostMap& hosts, const std::function<Route(int64_t)>& route,
+BusiestLoad in_two_levels(const HostMap& hosts, const RouteOfRank& route,
                           const std::vector<int64_t>& looked_at) {
   BusiestLoad loads;
   for (const int64_t host : looked_at) {
@@ -94,7 +98,7 @@ TwoLevelLoad flat_load(const HostMap& hosts, const Route& route) {
   return load;
 }
 
-BusiestLoad in_one_level(const HostMap& hosts, const std::function<Route(int64_t)>& route,
+BusiestLoad in_one_level(const HostMap& hosts, const RouteOfRank& route,
                          const std::vector<int64_t>& looked_at) {
   BusiestLoad loads;
   for (const int64_t host : looked_at) {
@@ -105,7 +109,8 @@ BusiestLoad in_one_level(const HostMap& hosts, const std::function<Route(int64_t
   return loads;
 }
 
-std::vector<Collective> collectives(int64_t ranks, int64_t part_bytes, int64_t whole_bytes) {
+std::vector<Collective> collectives(const HostMap& hosts, int64_t part_bytes, int64_t whole_bytes) {
+  const int64_t ranks = hosts.ranks();
   const int64_t part = part_bytes / item_bytes(kDType);
   const int64_t whole = whole_bytes / item_bytes(kDType);
   const Split parts{.shape = {0}, .dim = 0, .sizes = std::vector<int64_t>(static_cast<size_t>(ranks), part)};
@@ -116,12 +121,18 @@ std::vector<Collective> collectives(int64_t ranks, int64_t part_bytes, int64_t w
   const auto scatter = [](const Split& split) {
     return [split](int64_t rank) { return reduce_scatter_route(split, rank); };
   };
-  const auto broadcast = [=](int64_t rank) { return broadcast_route({whole}, rank, ranks, 0); };
-  return {
-      {.op = "all_gather_v", .bytes = part_bytes, .routes = {gather(parts)}, .hosts = {0}},
-      {.op = "reduce_scatter_v", .bytes = part_bytes, .routes = {scatter(parts)}, .hosts = {0}},
-      {.op = "all_reduce", .bytes = whole_bytes, .routes = {scatter(shares), gather(shares)}, .hosts = {0}},
-      {.op = "broadcast", .bytes = whole_bytes, .routes = {broadcast}, .hosts = {0, 1}}};
+  const RouteOfRank broadcast = [=](int64_t rank) { return broadcast_route({whole}, rank, ranks, 0); };
+  const RouteOfRank spread = [=](int64_t rank) { return spread_broadcast(whole, 0, rank, hosts).shares; };
+  const RouteOfRank collect = [=](int64_t rank) {
+    return spread_broadcast(whole, 0, rank, hosts).collection;
+  };
+  const std::vector<RouteOfRank> gather_parts = {gather(parts)};
+  const std::vector<RouteOfRank> scatter_parts = {scatter(parts)};
+  const std::vector<RouteOfRank> all_reduce = {scatter(shares), gather(shares)};
+  return {{"all_gather_v", part_bytes, gather_parts, gather_parts, {0}},
+          {"reduce_scatter_v", part_bytes, scatter_parts, scatter_parts, {0}},
+          {"all_reduce", whole_bytes, all_reduce, all_reduce, {0}},
+          {"broadcast", whole_bytes, {broadcast}, {spread, collect}, {0, 1}}};
 }
 
 void print(const Collective& collective, int64_t hosts, const char* way, const BusiestLoad& loads) {
@@ -145,13 +156,11 @@ void simulate(int64_t hosts, const Sizes& sizes) {
   for (size_t rank = 0; rank < labels.size(); ++rank)
     labels[rank] = static_cast<int64_t>(rank) / sizes.ranks_per_host;
   const HostMap map(labels);
-  for (const Collective& collective : collectives(map.ranks(), sizes.part_bytes, sizes.whole_bytes)) {
+  for (const Collective& collective : collectives(map, sizes.part_bytes, sizes.whole_bytes)) {
     BusiestLoad two;
     BusiestLoad one;
-    for (const auto& route : collective.routes) {
-      two.add(in_two_levels(map, route, collective.hosts));
-      one.add(in_one_level(map, route, collective.hosts));
-    }
+    for (const auto& route : collective.routes) two.add(in_two_levels(map, route, collective.hosts));
+    for (const auto& route : collective.flat) one.add(in_one_level(map, route, collective.hosts));
     print(collective, hosts, "two levels", two);
     print(collective, hosts, "flat", one);
   }
