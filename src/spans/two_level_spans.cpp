@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <stdexcept>
 #include <utility>
 
@@ -135,6 +134,15 @@ void TwoLevelSpans::inside(const std::function<void()>& body) {
   }
 }
 
+void TwoLevelSpans::finish(Errands& errands) {
+  const auto wait = [&] {
+    for (; !errands.empty(); errands.pop_front()) errands.front().wait();
+  };
+  if (!own_) return wait();
+  const auto shown = own_->wait_elsewhere();
+  wait();
+}
+
 void TwoLevelSpans::meet(const shm::Subject& subject) {
   guarded([&] { compare(subject); });
 }
@@ -175,7 +183,7 @@ void TwoLevelSpans::compare(const shm::Subject& subject) {
   const std::vector<int64_t> carried = hosts_.carried_by(host, place);
   std::vector<SpanBlock> blocks(1 + carried.size());  // this rank's, then those that come here
   blocks[0] = block_of(subject, size());
-  std::deque<Courier::Errand> errands;
+  Errands errands;
   for (size_t i = 0; i < carried.size(); ++i)
     errands.push_back(courier_.receive(call, bytes_of(blocks[i + 1]), carried[i]));
   for (int64_t step = 1; step < hosts_.hosts(); ++step) {
@@ -183,7 +191,7 @@ void TwoLevelSpans::compare(const shm::Subject& subject) {
     const int64_t to = there[static_cast<size_t>(place) % there.size()];
     errands.push_back(courier_.send(call, bytes_of(blocks[0]), to));
   }
-  for (; !errands.empty(); errands.pop_front()) errands.front().wait();
+  finish(errands);
 
   std::vector<int64_t> sizes;
   for (size_t mate = 0; mate < mates_.size(); ++mate) {
@@ -237,15 +245,13 @@ class TwoLevelSpans::Run {
     if (plan_.has_sums) run_inside(plan_.sums, memory_.input, sums_, memory_.combine);
     auto crossing = cross(plan_.crossing, sums_, crossed_);
     if (plan_.has_home) run_inside(plan_.home, memory_.input, memory_.output, std::nullopt);
-    finish(copies);
+    group_.finish(copies);
     if (plan_.has_handover) run_inside(plan_.handover, landed_, landed_, std::nullopt);
-    finish(crossing);
+    group_.finish(crossing);
     land();
   }
 
  private:
-  using Errands = std::deque<Courier::Errand>;
-
   size_t bytes(int64_t elements) const { return static_cast<size_t>(elements * memory_.element_bytes); }
 
   Errands cross(const Route& route, const std::byte* from, std::byte* to) {
@@ -262,10 +268,6 @@ class TwoLevelSpans::Run {
       errands.push_back(group_.courier_.send(call, run, push.peer));
     }
     return errands;
-  }
-
-  static void finish(Errands& errands) {
-    for (; !errands.empty(); errands.pop_front()) errands.front().wait();
   }
 
   void run_inside(const Route& route, const std::byte* from, std::byte* to,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -64,6 +65,10 @@ class TwoLevelSpans {
   // A rank that fails in one level tells those who wait for it in the other.
   void guarded(const std::function<void()>& body);
   void inside(const std::function<void()>& body);
+
+  // Waits for messages; those who wait for this rank inside the host can see it.
+  using Errands = std::deque<Courier::Errand>;
+  void finish(Errands& errands);
 
   void compare(const shm::Subject& subject);
   std::vector<std::byte> gathered(std::span<const std::byte> mine, const std::vector<int64_t>& sizes);

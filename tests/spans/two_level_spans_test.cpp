@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "rank_runner.h"
 #include "shm/memory/arena.h"
@@ -18,9 +21,14 @@ using Body = std::function<void(TwoLevelSpans& group)>;
 
 constexpr auto kTimeout = std::chrono::seconds(20);
 
+struct RunOptions {
+  bool is_lazy = false;
+  std::chrono::milliseconds timeout = kTimeout;
+};
+
 // Gives the first exception on.
 void run(const Labels& labels, const std::shared_ptr<ThreadPost>& post, const Body& body,
-         bool is_lazy = false) {
+         const RunOptions& options = {}) {
   const HostMap hosts(labels);
   run_threads_apart(hosts.ranks(), [&](int64_t rank, const ExchangeAmong& among) {
     const auto& mates = hosts.ranks_of(hosts.host_of(rank));
@@ -28,13 +36,13 @@ void run(const Labels& labels, const std::shared_ptr<ThreadPost>& post, const Bo
                                                    .size = static_cast<int64_t>(mates.size()),
                                                    .exchange = among(mates),
                                                    .arena = shm::Arena::create(int64_t{1} << 28),
-                                                   .timeout = kTimeout});
+                                                   .timeout = options.timeout});
     if (!own.group) throw std::runtime_error(own.why_not);
     // A host of one rank may have no memory to share: then there is no group.
     const bool is_alone = mates.size() == 1;
     const auto engine = std::make_shared<ThreadEngine>(post, rank);
-    engine->is_lazy = is_lazy;
-    TwoLevelSpans group({.labels = labels, .own = is_alone ? nullptr : own.group}, engine, kTimeout);
+    engine->is_lazy = options.is_lazy;
+    TwoLevelSpans group({.labels = labels, .own = is_alone ? nullptr : own.group}, engine, options.timeout);
     body(group);
     group.meet({.mark = 99});  // nobody leaves before the others are done
   });
@@ -189,7 +197,7 @@ TEST(SpansOnHosts, AnEngineThatMovesOnlyWhileItIsCalledDoesNotStandStill) {
       }
     }
   };
-  run({0, 0, 1, 1}, std::make_shared<ThreadPost>(4), calls, /*is_lazy=*/true);
+  run({0, 0, 1, 1}, std::make_shared<ThreadPost>(4), calls, {.is_lazy = true});
 }
 
 TEST(SpansOnHosts, ARankThatFailsIsNamedOnEveryOther) {
@@ -213,6 +221,31 @@ TEST(SpansOnHosts, ARankThatFailsIsNamedOnEveryOther) {
   EXPECT_ANY_THROW(run({0, 0, 1, 1}, post, body));  // the meeting at the end
   EXPECT_EQ(said[1], "no memory");
   for (const size_t rank : {0, 2, 3}) EXPECT_EQ(said[rank], "rank 1 could not be reached: no memory") << rank;
+}
+
+// Rank 1 waits in memory for rank 0, which comes later and waits for rank 2 on the other host. The time of
+// rank 1 is over first; it is rank 2 who does not come.
+TEST(SpansOnHosts, ARankThatWaitsForAnotherHostIsNotBlamed) {
+  const auto post = std::make_shared<ThreadPost>(3);
+  std::array<std::string, 2> said;
+  std::atomic<int> raised = 0;
+  const auto body = [&](TwoLevelSpans& group) {
+    if (group.rank() == 2) {
+      while (raised < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      throw std::runtime_error("never came");
+    }
+    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    try {
+      group.meet({.mark = 1});
+    } catch (const std::runtime_error& error) {
+      said.at(static_cast<size_t>(group.rank())) = error.what();
+      ++raised;
+      throw;
+    }
+  };
+  EXPECT_ANY_THROW(run({0, 0, 1}, post, body, {.timeout = std::chrono::seconds(2)}));
+  for (const std::string& text : said)
+    EXPECT_EQ(text, "rank 2 could not be reached: nothing came from it, or was taken by it, within 2000 ms");
 }
 
 }  // namespace

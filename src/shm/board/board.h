@@ -49,6 +49,10 @@ enum class Path : uint8_t {
   staged   // through the rings, packed in the order of the pushes
 };
 
+// In place of a rank that is waited for.
+inline constexpr int32_t kNobody = -1;
+inline constexpr int32_t kSomebodyElsewhere = -2;
+
 // Fields lie on separate lines according to who reads them and when. What nobody else looks at in a usual
 // call stays in this rank's cache, and so does what this rank only reads of its peers.
 struct BoardHead {
@@ -61,7 +65,8 @@ struct BoardHead {
   std::atomic<Path> result_path;                  // how it is read; `combined` releases both
   alignas(64) std::atomic<uint64_t> put_for_all;  // slots filled for everybody; peers' `taken_of_all` follow
   alignas(64) std::atomic<int32_t> core{-1};      // where it ran when it last entered a call; relaxed: a hint
-  std::atomic<int32_t> awaited{-1};  // whom it has been waiting for, for some time; relaxed: a hint
+  std::atomic<int32_t> awaited{kNobody};          // whom it has been waiting for, for some time, or
+                                                  // kSomebodyElsewhere; relaxed: a hint
 };
 
 struct Listed {

@@ -120,6 +120,11 @@ int64_t Waiting::held_up_by(int64_t peer) const {
   return peer;
 }
 
+bool Waiting::waits_elsewhere(int64_t peer) const {
+  return board(peer).head().awaited.load(std::memory_order_relaxed) == kSomebodyElsewhere &&
+         !is_stopped(peer);
+}
+
 bool Waiting::is_stopped(int64_t peer) const {
   const File& process = this->peer(peer).process();
   return process && state_of(pid_of(process)) == ProcessState::stopped;
@@ -204,7 +209,11 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
   has_looked_ = true;
   if (const auto ended = waiting_.find_end(waited_for_)) return ended;
   const int64_t awaited = waited_for_.peers.front();
-  if (now - start_ > timeout_) return Ended{.how = End::timed_out, .rank = waiting_.held_up_by(awaited)};
+  if (now - start_ > timeout_) {
+    const int64_t culprit = waiting_.held_up_by(awaited);
+    if (now - start_ > 2 * timeout_ || !waiting_.waits_elsewhere(culprit))
+      return Ended{.how = End::timed_out, .rank = culprit};
+  }
   if (timeout_ != kNoLimit)
     waiting_.own().head().awaited.store(static_cast<int32_t>(awaited), std::memory_order_relaxed);
   return std::nullopt;
@@ -212,7 +221,8 @@ std::optional<Ended> Waiting::Patience::look_around(Clock::time_point now) {
 
 Waiting::Patience::~Patience() {
   waits_of_thread().waited_ns += std::chrono::nanoseconds(Clock::now() - start_).count();
-  if (has_looked_ && timeout_ != kNoLimit) waiting_.own().head().awaited.store(-1, std::memory_order_relaxed);
+  if (has_looked_ && timeout_ != kNoLimit)
+    waiting_.own().head().awaited.store(kNobody, std::memory_order_relaxed);
 }
 
 uint32_t Waiting::Patience::fall_asleep() {

@@ -105,6 +105,21 @@ class Waiting {
   // A thread that waits for longer does this now and then; it must not throw. Set before the first call.
   void set_idle_work(std::function<void()> work) { idle_work_ = std::move(work); }
 
+  // While one lives, this rank waits for somebody outside of the group, for a limited time. Peers that wait
+  // for it meanwhile do not blame it: it will raise, and tell them, when that time is over.
+  class Elsewhere {
+   public:
+    explicit Elsewhere(const Waiting& waiting) : awaited_(waiting.own().head().awaited) {
+      awaited_.store(kSomebodyElsewhere, std::memory_order_relaxed);
+    }
+    ~Elsewhere() { awaited_.store(kNobody, std::memory_order_relaxed); }
+    Elsewhere(const Elsewhere&) = delete;
+    Elsewhere& operator=(const Elsewhere&) = delete;
+
+   private:
+    std::atomic<int32_t>& awaited_;
+  };
+
   // Throws PeerLost when the group was ended before, by this rank or by another.
   void check() {
     if (is_lost()) throw lost();
@@ -249,6 +264,7 @@ class Waiting {
   std::optional<Ended> find_end_among(const WaitedFor& waited_for) const;
   // Follows the ranks that wait for one another, from `peer` on, to the one that keeps them all waiting.
   int64_t held_up_by(int64_t peer) const;
+  bool waits_elsewhere(int64_t peer) const;
   bool is_stopped(int64_t peer) const;
   void check_interrupt();
   PeerLost lose(const Ended& ended);

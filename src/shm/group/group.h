@@ -86,6 +86,9 @@ class SharedGroup {
   // What a thread that waits in a call does now and then. Set before the first call.
   void set_idle_work(std::function<void()> work) { state_.waiting->set_idle_work(std::move(work)); }
 
+  // See Waiting::Elsewhere. Any thread may make one.
+  Waiting::Elsewhere wait_elsewhere() const { return Waiting::Elsewhere(*state_.waiting); }
+
   // From now on every call of any rank throws PeerLost, those under way too. Any thread may call.
   void leave() { state_.waiting->end({.how = End::left, .rank = rank()}); }
   void abort() { state_.waiting->end({.how = End::aborted, .rank = rank()}); }

@@ -4,6 +4,7 @@
 
 #include "record/part_names.h"
 #include "transport/group/lone_transport.h"
+#include "transport/group/shown_waits.h"
 #include "transport/hosts/two_level_transport.h"
 #include "transport/shm/shm.h"
 
@@ -29,8 +30,10 @@ HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::sh
   HostsTransport made{.leave = [] {}, .gone = [] { return std::vector<int64_t>(); }};
   std::function<void()> end_host = [] {};
   std::shared_ptr<Transport> inside = lone_transport();
+  std::shared_ptr<MailOffice> shown = between;
   if (groups.own) {
     groups.own->set_idle_work(between->idle_work());
+    shown = with_shown_waits(between, groups.own);
     end_host = [group = groups.own] { group->abort(); };
     made.leave = [group = groups.own] { group->leave(); };
     const auto lost = [between](int64_t rank, const std::string& why) { return between->give_up(rank, why); };
@@ -54,7 +57,7 @@ HostsTransport make_hosts_transport(const shm::HostGroups& groups, const std::sh
   };
   made.transport = make_two_level_transport({.hosts = std::move(hosts),
                                              .inside = std::move(inside),
-                                             .between = between,
+                                             .between = std::move(shown),
                                              .queue = std::move(queue),
                                              .timeout = timeout,
                                              .leave_host = end_host,
