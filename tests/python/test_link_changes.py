@@ -178,7 +178,7 @@ def test_the_store_of_the_hub_answers_as_those_of_torch_do():
 def test_who_waits_in_the_store_is_woken_by_a_value_a_timeout_or_the_end_of_the_meeting():
     with Place(f"tcp://127.0.0.1:{free_ports(1)[0]}", "trainer", 0, 1).connect() as link:
         waits, sets = _stores(link, 2)
-        with pytest.raises(dist.DistStoreError, match=r"late did not come within 0\.2 s"):
+        with pytest.raises(dist.DistStoreError, match=r"late was not set within 0\.2 s"):
             waits.wait(["late"], timedelta(seconds=0.2))
         sets.set("late", b"now")
         assert waits.get("late") == b"now"

@@ -113,7 +113,7 @@ def test_a_rank_that_never_comes_is_named():
     start = time.monotonic()
     for rank in (0, 1):
         place = Place(f"tcp://127.0.0.1:{free_ports(1)[0]}", "trainer", rank, 3)
-        why = "role trainer ranks 1-2 did not come" if rank == 0 else "Connection refused"
+        why = "role trainer ranks 1-2 did not connect" if rank == 0 else "Connection refused"
         _wait_alone(place, rf"connect: waited for 1 s: .*{why}.*role trainer rank {rank}")
     assert time.monotonic() - start < 6
 

@@ -7,7 +7,7 @@ import torch
 from shardway._link.claim import Claim
 from shardway._link.declaration import Declared
 from shardway._link.registry import Registry
-from shardway._link.roles import DONE, JOIN, PUBLISH, RECEIVE, SEND, SUBSCRIBE, Member
+from shardway._link.roles import DONE, JOIN, PUBLISH, RECEIVE, SEND, SUBSCRIBE, WITHDRAW, Member
 from shardway._link.wire import Message
 
 
@@ -31,8 +31,8 @@ class Job:
     def ask(self, question: Message) -> None:
         self._registry.hear(self._member, question)
 
-    def declare(self, do: str) -> None:
-        self.ask(Declared({"w": torch.ones(2)}, 0, 1).said(do))
+    def declare(self, do: str, w: object = None) -> None:
+        self.ask(Declared({"w": torch.ones(2) if w is None else w}, 0, 1).said(do))
 
 
 def test_who_subscribes_during_a_transfer_brings_the_ranks_back_to_the_hub():
@@ -54,3 +54,26 @@ def test_who_subscribes_during_a_transfer_brings_the_ranks_back_to_the_hub():
 
     assert version(comes_meanwhile=False) == [True, True]  # the next one goes without the hub
     assert version(comes_meanwhile=True) == [False, False]
+
+
+def test_a_name_that_was_given_wrongly_is_not_said_to_be_missing():
+    registry = Registry(Claim.own("trainer", 0, 1), Nowhere())
+    trainer, generator = Job(registry, "trainer"), Job(registry, "generator")
+    trainer.declare(PUBLISH)
+    generator.declare(SUBSCRIBE, w=[1.0, 1.0])
+    assert generator.told[-1]["is"] == "refused"
+    assert generator.told[-1]["why"].splitlines() == [
+        "what role generator subscribes to: 1 difference",
+        "  w: it is a list, not a DTensor, MeshTensor or Tensor (role generator rank 0)",
+    ]
+
+
+def test_who_waits_for_a_subscriber_in_vain_hears_who_was_refused():
+    registry = Registry(Claim.own("trainer", 0, 1), Nowhere())
+    trainer = Job(registry, "trainer")
+    trainer.declare(PUBLISH)
+    trainer.ask({"do": SEND})
+    registry.note_refusal("a process at 127.0.0.1 has another secret")
+    trainer.ask({"do": WITHDRAW})
+    why = "no job subscribed; refused meanwhile: a process at 127.0.0.1 has another secret"
+    assert trainer.told[-1] == {"is": "late", "why": why}

@@ -22,6 +22,7 @@ class Model:
     entries: dict[str, Message]
     holders: dict[str, list[int]]
     is_cast: bool = False
+    refused: frozenset[str] = frozenset()  # names that a rank gave, with a tensor that is not right
 
     def of(self, name: str) -> str:
         return f"{entry_text(self.entries[name])} on {ranks_text(self.role, self.holders[name])}"
@@ -29,7 +30,8 @@ class Model:
 
 def put_together(role: str, size: int, said: Mapping[int, Message]) -> tuple[Model, list[str]]:
     """The union of what the ranks said, and the problems in it."""
-    model = Model(role, {}, {}, any(message["cast"] for message in said.values()))
+    refused = frozenset(name for message in said.values() for name in message.get("refused", ()))
+    model = Model(role, {}, {}, any(message["cast"] for message in said.values()), refused)
     problems = [f"{problem} (role {role} rank {rank})" for rank in sorted(said) for problem in said[rank]["problems"]]
     by_name: dict[str, dict[int, Message]] = {}
     for rank in sorted(said):
@@ -73,8 +75,9 @@ def _whole_on(entries: Mapping[int, Message]) -> Message:
 
 
 def differences(source: Model, target: Model) -> list[str]:
+    """A name that a side gave with a tensor that is not right is in that side's problems, not missing."""
     found = []
-    for name in source.entries.keys() | target.entries.keys():
+    for name in (source.entries.keys() | target.entries.keys()) - source.refused - target.refused:
         if name not in target.entries:
             found.append(f"{name}: {source.of(name)}, but role {target.role} does not subscribe to it")
         elif name not in source.entries:

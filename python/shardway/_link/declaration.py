@@ -17,6 +17,7 @@ class Declared:
         self.parts: dict[str, Tensor | None] = {}
         self.loads: dict[str, Load] = {}
         self.problems: list[str] = []
+        self.refused: list[str] = []  # names that have a problem instead of an entry
         if not isinstance(tensors, Mapping):
             self.problems.append(f"tensors is a {type(tensors).__name__}, not a dict of names")
             return
@@ -32,9 +33,11 @@ class Declared:
                 self.loads[name] = value
         except ValueError as error:
             self.problems.append(f"{name}: {error}")
+            self.refused.append(str(name))
 
     def here(self) -> dict[str, Tensor]:
         return {name: part for name, part in self.parts.items() if part is not None}
 
     def said(self, do: str, cast: bool = False) -> Message:
-        return {"do": do, "tensors": self.entries, "problems": self.problems, "cast": cast, "version": 0}
+        problems = {"problems": self.problems, "refused": self.refused}
+        return {"do": do, "tensors": self.entries, **problems, "cast": cast, "version": 0}

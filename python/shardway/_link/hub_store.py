@@ -18,7 +18,7 @@ _ANSWER_S = 30.0  # of a hub that is there; a wait has a time of its own
 
 
 class HubStore(Store):
-    """Any thread may use it, one at a time. A DistStoreError says that the meeting is over or a key did not come."""
+    """Any thread may use it, one at a time. A DistStoreError says that the meeting is over or a key was not set in time."""
 
     def __init__(self, connection: Connection, timeout: timedelta) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class HubStore(Store):
         limit = self._limit if timeout is None else timeout
         answer = self._ask({"do": WAIT, "keys": list(keys)}, limit.total_seconds())
         if answer["is"] == "late":
-            raise dist.DistStoreError(f"link: {', '.join(keys)} did not come within {limit.total_seconds():g} s")
+            raise dist.DistStoreError(f"link: {', '.join(keys)} was not set within {limit.total_seconds():g} s")
 
     def delete_key(self, key: str) -> bool:
         return bool(self._ask({"do": DELETE, "key": key})["was_there"])

@@ -42,7 +42,7 @@ class ModelPlan:
         memory that this rank needs for it."""
         return "\n".join(
             [
-                f"one version: {self.tensors} tensors",
+                f"one version: {self.tensors} {'tensor' if self.tensors == 1 else 'tensors'}",
                 *self._who(),
                 self.moves_text,
                 f"memory here: {self.staging_bytes} B for other dtypes, {self.held_bytes} B for versions held",

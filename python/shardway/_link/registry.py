@@ -174,16 +174,21 @@ class Registry:
         missing = role.missing(what)
         if what != JOIN:
             return f"{missing} did not call {what}" if missing else self._why_idle(what)
-        seen = f"; refused meanwhile: {'; '.join(self.refusals)}" if self.refusals else ""
-        return f"{missing} did not come{seen}"
+        return f"{missing} did not connect{self._seen_refusals()}"
+
+    def _seen_refusals(self) -> str:
+        return f"; refused meanwhile: {'; '.join(self.refusals)}" if self.refusals else ""
 
     def _why_idle(self, what: str) -> str:
         if what == SEND:
             waiting = [role.missing(RECEIVE) for role in self._subscribers()]
-            return f"{' and '.join(filter(None, waiting))} did not call receive" if waiting else "no job subscribed"
+            return f"{' and '.join(filter(None, waiting))} did not call receive" if waiting else self._nobody("subscribed")
         if self.source is None:
-            return "no job published"
+            return self._nobody("published")
         return f"{self.source.missing(SEND)} did not call send"
+
+    def _nobody(self, has: str) -> str:
+        return f"no job {has}{self._seen_refusals()}"
 
     def _advance(self, role: Role) -> None:
         if len(role.members) < role.size or any(member.question is None for member in role.members.values()):

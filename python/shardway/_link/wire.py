@@ -17,7 +17,7 @@ _LENGTH = struct.Struct("!I")
 
 
 class NotOurs(Exception):
-    """What came is no message of a link."""
+    """What came is not a message of a link."""
 
 
 def packed(message: Message) -> bytes:
@@ -54,7 +54,7 @@ class Inbox:
         try:
             message = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise NotOurs(f"a message is no JSON: {error}") from error
+            raise NotOurs(f"a message is not JSON: {error}") from error
         if not isinstance(message, dict):
-            raise NotOurs("a message is no object")
+            raise NotOurs("a message is not a JSON object")
         return message
