@@ -1,6 +1,7 @@
 // The shardway program: exit code 0; 1 when the answer is no; 2 for a mistake in the call; launch gives that
 // of its ranks.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -68,6 +69,29 @@ std::string sentence_of(const CLI::ParseError& error, const CLI::App& program, c
   return called + ": " + text + "; see " + called + " --help";
 }
 
+bool takes_a_value(const CLI::App& app, const std::string& word) {
+  const CLI::Option* option = app.get_option_no_throw(word);
+  return option != nullptr && option->get_expected_min() > 0;
+}
+
+// The words of the call, without a "--" between the options of a subcommand and the program that it runs. The
+// parser would take what follows it for words of its own.
+std::vector<std::string> words_without_mark(const CLI::App& program, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto named = program.get_subcommands([&](const CLI::App* app) {
+    return !words.empty() && app->get_name() == words.front() && app->get_prefix_command();
+  });
+  if (named.empty()) return words;
+  for (size_t i = 1; i < words.size() && words[i].starts_with('-'); ++i) {
+    if (words[i] == "--") {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+    if (takes_a_value(*named.front(), words[i])) ++i;
+  }
+  return words;
+}
+
 ExitCode complain(const std::string& sentence, ExitCode code) {
   std::fprintf(stderr, "%s\n", sentence.c_str());
   return code;
@@ -102,7 +126,9 @@ ExitCode run(int argc, char** argv) {
     return parsed.empty() ? std::string("shardway") : "shardway " + parsed.front()->get_name();
   };
   try {
-    program.parse(argc, argv);
+    auto words = words_without_mark(program, argc, argv);
+    std::reverse(words.begin(), words.end());  // as the parser takes them
+    program.parse(std::move(words));
   } catch (const CLI::Success& asked) {  // --help, --version
     program.exit(asked);
     return ExitCode::yes;

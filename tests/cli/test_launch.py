@@ -42,6 +42,15 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def test_two_dashes_may_stand_before_the_program_and_are_not_its_argument() -> None:
+    script = 'echo "$# $1"'
+    for options in (["-n", "2"], ["--ranks=2"], ["--keep-going", "--ranks", "2"]):
+        called = [PROGRAM, "launch", *options, "--", "sh", "-c", script, "sh", "--"]
+        done = run_program(called, timeout_s=TIMEOUT_S)
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == ["[0] 1 --", "[1] 1 --"]
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_goes_on_to_every_rank(sent: signal.Signals) -> None:
     name = sent.name.removeprefix("SIG")
