@@ -15,7 +15,7 @@ const char* name_of(Health health) { return kHealthNames.at(static_cast<size_t>(
 
 Health health_named(const std::string& word) {
   const auto found = std::find(kHealthNames.begin(), kHealthNames.end(), word);
-  if (found == kHealthNames.end()) throw std::invalid_argument("'" + word + "' is no health");
+  if (found == kHealthNames.end()) throw std::invalid_argument("'" + word + "' is not a state of health");
   return static_cast<Health>(found - kHealthNames.begin());
 }
 

@@ -40,7 +40,7 @@ void check_yes_or_no(const std::string& value) {
 
 void check_bytes(const std::string& value) {
   const bool is_number = std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!is_number) throw std::invalid_argument("it is no number of bytes");
+  if (!is_number) throw std::invalid_argument("it is not a number of bytes");
 }
 
 void check_log(const std::string& value) { check_one_of(value, {"info", "debug"}); }

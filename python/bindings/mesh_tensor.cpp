@@ -92,7 +92,7 @@ GivenTarget read_request(const Layout& from, const py::handle& placements, const
   options.group = living;
   options.copies = read_copies(copies);
   if (!plan.is_none()) {
-    if (!py::isinstance<Plan>(plan)) throw BadArgument("plan=" + text_of(plan) + " is no Plan");
+    if (!py::isinstance<Plan>(plan)) throw BadArgument("plan=" + text_of(plan) + " is not a Plan");
     options.plan = plan.cast<std::shared_ptr<Plan>>();
   }
   options.topology = read_topology(topology);
@@ -219,7 +219,7 @@ std::vector<MeshTensor> read_copies(const py::handle& value) {
     throw BadArgument("copies is a " + type_name(value) + ", not a MeshTensor or a list of them");
   for (const py::handle& copy : value) {
     if (!py::isinstance<BoundTensor>(copy))
-      throw BadArgument("copies has a " + type_name(copy) + ", which is no MeshTensor");
+      throw BadArgument("copies has a " + type_name(copy) + ", which is not a MeshTensor");
     copies.push_back(copy.cast<const BoundTensor&>().tensor);
   }
   return copies;
@@ -240,7 +240,7 @@ std::optional<Relabel> read_relabel(const py::handle& value) {
 
 std::optional<Topology> read_topology(const py::handle& value) {
   if (value.is_none()) return std::nullopt;
-  if (!py::isinstance<Topology>(value)) throw BadArgument("topology=" + text_of(value) + " is no Topology");
+  if (!py::isinstance<Topology>(value)) throw BadArgument("topology=" + text_of(value) + " is not a Topology");
   return value.cast<Topology>();
 }
 

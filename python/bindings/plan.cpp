@@ -19,7 +19,7 @@ PlanOptions read_options(const py::handle& topology, const py::handle& max_bytes
   PlanOptions options{.rules = rules_from_name(read_text("plan: rules", rules))};
   if (!topology.is_none()) {
     if (!py::isinstance<Topology>(topology)) {
-      throw std::invalid_argument("plan: topology=" + text_of(topology) + " is no Topology");
+      throw std::invalid_argument("plan: topology=" + text_of(topology) + " is not a Topology");
     }
     options.topology = topology.cast<Topology>();
   }

@@ -16,7 +16,7 @@ Link read_link(const std::string& what, const py::handle& value) {
   if (py::isinstance<Link>(value)) return value.cast<Link>();
   const std::vector<py::object> figures = read_list(what, value);
   if (figures.size() != 2) {
-    throw std::invalid_argument(what + "=" + text_of(value) + " is no Link or (latency_us, gib_per_s)");
+    throw std::invalid_argument(what + "=" + text_of(value) + " is neither a Link nor (latency_us, gib_per_s)");
   }
   return {.latency_us = read_float(what + ".latency_us", figures[0]),
           .gib_per_s = read_float(what + ".gib_per_s", figures[1])};
@@ -34,7 +34,7 @@ Topology make_topology(const py::object& base_us, const py::object& within_host,
   if (given(between_hosts)) topology.between_hosts = read_link("topology: between_hosts", between_hosts);
   if (given(dims)) {
     if (!py::isinstance<py::dict>(dims))
-      throw std::invalid_argument("topology: dims=" + text_of(dims) + " is no dict");
+      throw std::invalid_argument("topology: dims=" + text_of(dims) + " is not a dict");
     for (const auto& [key, link] : dims.cast<py::dict>()) {
       const std::string name = py::str(key).cast<std::string>();
       topology.dims[name] = read_link("topology: dims." + name, link);

@@ -200,7 +200,7 @@ def _read_layouts(before: DTensorSpec, after: DTensorSpec) -> tuple[Layout, Layo
     try:
         source, target = layout_of(before), layout_of(after)
     except ValueError:
-        raise _LeftToTorch("a placement is no box or addend of the tensor") from None
+        raise _LeftToTorch("a placement is neither a box nor an addend of the tensor") from None
     if math.isinf(redistribute_cost(source, target)):
         raise _LeftToTorch("addends are to be made")
     return source, target

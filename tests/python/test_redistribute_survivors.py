@@ -169,7 +169,7 @@ def test_a_disagreement_or_a_bad_argument_is_the_same_error_on_all_survivors(ran
         refusal(placements=[sw.Shard(0) if rank else sw.Replicate()]),
     )
     assert "copy 0: the shapes differ: 7 and 6" in refusal(copies=other)
-    assert "copies has a str, which is no MeshTensor" in refusal(copies=["next"] if rank == 2 else [])
+    assert "copies has a str, which is not a MeshTensor" in refusal(copies=["next"] if rank == 2 else [])
     assert "topology and max_bytes are for a tensor whose ranks all live" in refusal(max_bytes=1000)
     assert "grad_placements" in refusal(grad_placements=[sw.Shard(0)])
     assert "the mesh 3 has rank 1, but the group has the ranks 0,2" in refusal(mesh=mesh)

@@ -47,9 +47,9 @@ OF_ONE = {
     "too many placements": (lambda t: {"placements": TARGET * 2}, "2 placements for a 1-d mesh"),
     "bad placements": (lambda t: {"placements": [sw.Shard(2)]}, "S2"),
     "no mesh": (lambda t: {"mesh": "cpu"}, "'cpu' is neither a Mesh"),
-    "topology": (lambda t: {"topology": 3}, "topology=3 is no Topology"),
+    "topology": (lambda t: {"topology": 3}, "topology=3 is not a Topology"),
     "max_bytes": (lambda t: {"max_bytes": "8"}, "max_bytes='8' is not a 64-bit integer"),
-    "plan": (lambda t: {"plan": 1}, "plan=1 is no Plan"),
+    "plan": (lambda t: {"plan": 1}, "plan=1 is not a Plan"),
     "grad_placements": (lambda t: {"grad_placements": 1}, "grad_placements|placements=1 is not a sequence"),
     "async_op": (lambda t: {"async_op": Undecided()}, "async_op is a Undecided, which is neither true nor false"),
 }

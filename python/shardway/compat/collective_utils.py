@@ -142,7 +142,7 @@ def _row(mesh: DeviceMesh | Mesh, mesh_dim: int | str, group: GroupLike, op: str
     if isinstance(mesh, Mesh):
         return _Row(mesh, _dim_of(mesh, mesh_dim, op), group)
     if not isinstance(mesh, DeviceMesh):
-        raise ValueError(f"{op}: mesh={mesh!r} is no DeviceMesh and no Mesh")
+        raise ValueError(f"{op}: mesh={mesh!r} is neither a DeviceMesh nor a Mesh")
     if group is not None:
         raise ValueError(f"{op}: group is given, but a DeviceMesh has the groups of its dims")
     found = resolve_group((mesh, mesh_dim), op)
@@ -232,7 +232,7 @@ def _layout(spec: Spec) -> Layout:
 
 
 def _by_torch(current: Spec, target: Spec) -> float:
-    """What torch makes of placements that are no layout: strided shards, masked partials."""
+    """What torch makes of placements that are not a layout: strided shards, masked partials."""
     if isinstance(current, Layout) or isinstance(target, Layout):
         raise ValueError(f"redistribute_cost: {current} and {target} are not both Layouts or both plain DTensorSpecs")
     from torch.distributed.tensor._collective_utils import redistribute_cost as torch_cost

@@ -39,7 +39,7 @@ class IpcTransport : public Transport {
   std::chrono::milliseconds timeout() override { return memory_->group().timeout(); }
 
   std::optional<std::string> refuses(c10::Device device) override {
-    if (!device.is_cuda()) return "the tensor is on " + device.str() + ", which is no GPU";
+    if (!device.is_cuda()) return "the tensor is on " + device.str() + ", which is not a GPU";
     const std::string& why = cuda::Driver::why_none();
     return why.empty() ? std::nullopt : std::optional(why);
   }
