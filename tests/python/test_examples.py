@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.programs import run_program
+from tests.support.jobs import free_ports
+from tests.support.programs import run_program, started_program
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300  # on a machine under load
@@ -89,6 +91,24 @@ def test_a_model_goes_to_another_mesh_and_back(ranks: int) -> None:
 def test_a_generator_gets_every_version_of_a_trainer_in_another_job() -> None:
     output = run("examples/refit.py")
     assert sorted(output.splitlines()) == [f"ok: version {v} on rank {r}" for v in (1, 2, 3) for r in range(2)]
+
+
+def test_the_two_programs_of_the_tutorial_meet_under_two_torchruns(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    programs = [tmp_path / name for name in ("link_trainer.py", "link_generator.py")]
+    for program in programs:
+        text = (ROOT / "examples" / program.name).read_text()
+        assert text.count(":29700") == 1
+        program.write_text(text.replace(":29700", f":{port}"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    with started_program([*torchrun, programs[0]], stdout=subprocess.PIPE) as trainer:
+        received = run(*torchrun[1:], str(programs[1]))
+        sent, _ = trainer.communicate(timeout=TIMEOUT_S)
+    assert trainer.returncode == 0
+    expected = [f"generator rank {r} has version {v}: (4, 3)" for r in range(2) for v in (1, 2, 3)]
+    assert sorted(re.findall(r"generator rank \d has version \d: \(4, 3\)", received)) == expected
+    expected = [f"trainer rank {r} sent version {v}" for r in range(2) for v in (1, 2, 3)]
+    assert sorted(re.findall(r"trainer rank \d sent version \d", sent)) == expected
 
 
 @pytest.mark.parametrize("example", ["contrastive", "expert_exchange", "tensor_parallel", "weights_to_inference"])
