@@ -190,6 +190,21 @@ def test_the_build_tree_is_a_prefix_too() -> None:
     configure("build-tree", sw.cmake_prefix_path)
 
 
+def test_the_first_program_of_the_docs_builds_and_prints_what_they_say() -> None:
+    page = (ROOT / "docs/cpp.md").read_text()
+    program, project, session = re.findall(r"^```\w*\n(.*?)^```$", page, re.M | re.S)[:3]
+    folder = FOLDER / "first"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "main.cpp").write_text(program)
+    (folder / "CMakeLists.txt").write_text(project)
+    assert "cmake --build build" in session and "shardway launch -n 2 build/program" in session
+    compiler = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    run("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={sw.cmake_prefix_path}", *compiler)
+    run("cmake", "--build", folder / "build")
+    printed = run(BUILD / "bin/shardway", "launch", "-n", "2", folder / "build/program").splitlines()
+    assert sorted(printed) == [line for line in session.splitlines() if line.startswith("[")]
+
+
 def test_every_version_is_that_of_the_header() -> None:
     header = (ROOT / "include/shardway/version.h").read_text()
     (text,) = re.findall(r'define SHARDWAY_VERSION "(.+)"', header)
