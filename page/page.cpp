@@ -2,6 +2,7 @@
 
 #include "page/parts.h"
 #include "page/scene.h"
+#include "page/words.h"
 
 namespace shardway {
 namespace {
@@ -49,8 +50,8 @@ std::string filled(std::string text, const std::string& name, const std::string&
 
 std::string to_html(const Plan& plan, const PageOptions& options) {
   std::string text = page::kSkeleton;
-  text = filled(std::move(text), "title",
-                escaped(placements_text(plan.from) + " → " + placements_text(plan.to)));
+  text =
+      filled(std::move(text), "title", escaped(page::words_of(plan.from) + " → " + page::words_of(plan.to)));
   text = filled(std::move(text), "style", page::kStyle);
   text = filled(std::move(text), "explanation", escaped(explain(plan)));
   text = filled(std::move(text), "scene", in_script(page::scene_of(plan, options)));

@@ -70,6 +70,8 @@ StepScene scene_of(const Step& step, const Tiling& tiling, const Frame& frame, c
       add_pieces(taken_boxes(step, first), to, tiling, step, frame, scene.pieces);
     }
     scene.traffic.push_back(traffic.of(first));
+    const auto flows = flows_into(to, step, first, tiling);
+    scene.flows.insert(scene.flows.end(), flows.begin(), flows.end());
   }
   return scene;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "page/flows.h"
 #include "page/frame.h"
 #include "page/tiles.h"
 #include "plan/price/step_traffic.h"
@@ -33,6 +34,7 @@ std::vector<TakenBox> taken_boxes(const Step& step, const Route& route);
 struct StepScene {
   std::vector<TilePiece> pieces = {};
   std::vector<RankTraffic> traffic = {};  // of each tile's first rank
+  std::vector<TileFlow> flows = {};       // into each tile's first rank
 };
 
 struct PlanScene {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "page/pieces.h"
+#include "page/words.h"
 #include "plan/geometry/number_text.h"
 
 namespace shardway::page {
@@ -53,8 +54,16 @@ std::optional<int64_t> host_of(const RankTile& tile, const Topology& topology) {
   return is_one ? std::optional(host) : std::nullopt;
 }
 
-SceneJson json_of(const RankTile& tile) {
+// Which of the plan's two meshes a tile's first rank is in.
+const char* meshes_of(const RankTile& tile, const Plan& plan) {
+  const int64_t rank = tile.ranks.front();
+  if (!plan.to.mesh().position_of(rank)) return "from";
+  return plan.from.mesh().position_of(rank) ? "both" : "to";
+}
+
+SceneJson json_of(const RankTile& tile, const Plan& plan) {
   return {{"rank", tile.ranks.front()},
+          {"in", meshes_of(tile, plan)},
           {"ranks", ranges_of(tile.ranks)},
           {"count", tile.ranks.size()},
           {"row", tile.row},
@@ -75,6 +84,8 @@ SceneJson json_of(const Step& step, const StepScene& scene, bool has_times) {
     received.push_back(traffic.received_bytes);
     us.push_back(traffic.us);
   }
+  SceneJson flows = SceneJson::array();
+  for (const TileFlow& flow : scene.flows) flows.push_back({flow.from, flow.to, flow.bytes});
   SceneJson json{{"kind", name_of(step.kind)},
                  {"over", span_text(step)},
                  {"cost_us", step.cost_us},
@@ -84,6 +95,7 @@ SceneJson json_of(const Step& step, const StepScene& scene, bool has_times) {
                  {"peak_bytes", step.peak_bytes},
                  {"sums", has_addends(step.from) && placements_text(step.from) != placements_text(step.to)},
                  {"pieces", pieces},
+                 {"flows", flows},
                  {"sent", sent},
                  {"received", received}};
   if (has_times) json["us"] = us;
@@ -132,11 +144,16 @@ SceneJson picture_of(const Layout& layout, const Tiling& tiling, const Frame& fr
   return cells;
 }
 
+std::vector<int64_t> sorted_ranks(const Mesh& mesh) {
+  std::vector<int64_t> ranks = mesh.ranks();
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 SceneJson json_of(const Layout& layout, const Tiling& tiling, const Frame& frame) {
-  SceneJson json{{"text", placements_text(layout)},
-                 {"mesh", to_string(layout.mesh())},
-                 {"addends", has_addends(layout)},
-                 {"cells", picture_of(layout, tiling, frame)}};
+  SceneJson json{{"text", placements_text(layout)},  {"words", words_of(layout)},
+                 {"mesh", to_string(layout.mesh())}, {"ranks", ranges_of(sorted_ranks(layout.mesh()))},
+                 {"addends", has_addends(layout)},   {"cells", picture_of(layout, tiling, frame)}};
   std::vector<int64_t> idle;
   for (int64_t position = 0; position < layout.mesh().size(); ++position) {
     if (layout.box_at(position).volume() == 0)
@@ -145,6 +162,20 @@ SceneJson json_of(const Layout& layout, const Tiling& tiling, const Frame& frame
   std::sort(idle.begin(), idle.end());
   if (!idle.empty()) json["idle"] = ranges_of(idle);
   return json;
+}
+
+// The tensor dims that are not drawn, and whether a layout on the way splits them.
+SceneJson hidden_dims(const Plan& plan, const Frame& frame) {
+  SceneJson hidden = SceneJson::array();
+  const auto splits = [](const Layout& layout, size_t dim) { return !layout.order()[dim].empty(); };
+  for (size_t dim = 0; dim < plan.from.shape().size(); ++dim) {
+    if (frame.down() == dim || frame.across() == dim) continue;
+    const bool is_split =
+        splits(plan.from, dim) || std::any_of(plan.steps.begin(), plan.steps.end(),
+                                              [&](const Step& step) { return splits(step.to, dim); });
+    hidden.push_back({{"dim", dim}, {"length", plan.from.shape()[dim]}, {"split", is_split}});
+  }
+  return hidden;
 }
 
 // Bytes on the worst rank while nothing moves: the plan's input, and what the steps so far have left.
@@ -177,7 +208,7 @@ SceneJson scene_of(const Plan& plan, const PageOptions& options) {
   const bool has_times = gives_the_costs(plan, all.scenes, !all.tiling.is_grouped());
   SceneJson tiles = SceneJson::array();
   for (const RankTile& tile : all.tiling.tiles) {
-    tiles.push_back(json_of(tile));
+    tiles.push_back(json_of(tile, plan));
     if (!plan.in_two_levels) continue;
     if (const auto host = host_of(tile, topology)) tiles.back()["host"] = *host;
   }
@@ -207,6 +238,7 @@ SceneJson scene_of(const Plan& plan, const PageOptions& options) {
                   {"rows", all.tiling.rows},
                   {"columns", all.tiling.columns},
                   {"tiles", tiles},
+                  {"hidden", hidden_dims(plan, frame)},
                   {"states", states},
                   {"steps", steps},
                   {"resting", resting_bytes(plan)},

@@ -33,10 +33,21 @@ function inBytes(bytes) {
   return (unit === 0 ? bytes : bytes.toFixed(1)) + " " + units[unit];
 }
 
+// Figures that nobody measured get two digits and a sign that says so.
+const isAssumed = scene.topology === "assumed";
+
 function inTime(us) {
+  if (isAssumed) return us > 0 ? `≈ ${inRoundTime(Number(us.toPrecision(2)))}` : "0 µs";
   if (us >= 1e6) return (us / 1e6).toFixed(2) + " s";
   return us >= 1e3 ? (us / 1e3).toFixed(3) + " ms" : us.toFixed(2) + " µs";
 }
+
+function inRoundTime(us) {
+  if (us >= 1e6) return `${Number((us / 1e6).toPrecision(2))} s`;
+  return us >= 1e3 ? `${Number((us / 1e3).toPrecision(2))} ms` : `${us} µs`;
+}
+
+const hasTwoMeshes = scene.from.mesh !== scene.to.mesh || scene.from.ranks !== scene.to.ranks;
 
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 

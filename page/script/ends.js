@@ -63,6 +63,11 @@ function drawEnds() {
     drawPicture(figures[i], end, `hatch-end-${i}`);
     if (end.addends) html("p", { class: "note" }, figures[i], "hatched: every rank holds an addend, not the value");
     if (end.idle) html("p", { class: "note" }, figures[i], `nothing on ${/^\d+$/.test(end.idle) ? "rank" : "ranks"} ${end.idle}`);
+    if (hasTwoMeshes) html("p", { class: "note" }, figures[i], `on ${end.mesh}: ranks ${end.ranks}`);
     if (end.cells.length === 0 && scene.width * scene.height > 0) html("p", { class: "note" }, figures[i], "more than 4,096 boxes: see the tiles below");
   });
+  for (const { dim, length, split } of scene.hidden) {
+    const how = split ? "it is split too, and boxes that differ in it alone lie on one another" : "every rank has all of it";
+    html("p", { class: "note hidden-dim" }, ends, `Dim ${dim}, of length ${length.toLocaleString("en")}, is not drawn: ${how}.`);
+  }
 }

@@ -1,9 +1,17 @@
+// A notebook's frame becomes as tall as the page, so that nothing of it is cut off.
+function fitFrame() {
+  const frame = window.frameElement;
+  if (frame?.hasAttribute("srcdoc")) frame.style.height = `${document.querySelector("main").offsetHeight + 1}px`;
+}
+
 function drawByWidth() {
   drawEnds();
+  drawFlows();
   drawStage();
   drawLoads();
   drawMemory();
   show(walk.time);
+  fitFrame();
 }
 
 drawHead();

@@ -19,7 +19,7 @@ function drawAlternative({ name, text, cost_us: us, steps, bytes, peak_bytes: pe
 
 function drawOthers() {
   const most = Math.max(scene.cost_us, ...scene.alternatives.map((other) => other.cost_us), 1e-9);
-  byId("others-legend").textContent = `priced by the ${scene.topology} topology among ${plural(scene.layouts, "layout")} on the way`;
+  byId("others-legend").textContent = `${isAssumed ? "estimates from assumed costs of links, not measured on your machine;" : `priced by the ${scene.topology} topology,`} among ${plural(scene.layouts, "layout")} on the way`;
   drawAlternative({ ...scene, name: "this plan", steps: scene.steps.length, reason: scene.alternatives.length > 0 ? "the cheapest" : "the only one that was worth pricing" }, most, true);
   for (const other of scene.alternatives) drawAlternative(other, most, false);
 }

@@ -7,6 +7,7 @@ const kLand = 0.82;
 
 const kLeastTile = 28;
 const kTallest = 640;
+const kHeading = 22;
 
 // Tiles as wide as the page allows, rows folded where tiles would be too narrow, the whole not too tall.
 function measureStage() {
@@ -21,13 +22,29 @@ function measureStage() {
   const tileWidth = Math.min((room - gap * (columns - 1)) / columns, Math.max(highest, kLeastTile), 170);
   const tileHeight = Math.max(tileWidth * ratio, 12);
   const label = clamp(tileWidth / 5, 8.5, 12.5);
-  return { columns, rows, folds, gap, tileWidth, tileHeight, label, rowHeight: tileHeight + label * 1.35 + gap, width: columns * (tileWidth + gap) - gap };
+  const headings = headingsOfMeshes();
+  return { columns, rows, folds, gap, tileWidth, tileHeight, label, headings, rowHeight: tileHeight + label * 1.35 + gap, width: columns * (tileWidth + gap) - gap };
+}
+
+// Where the target has ranks of its own, their rows come below those of the source, and both have a heading.
+function headingsOfMeshes() {
+  const own = scene.tiles.filter((tile) => tile.in === "to");
+  if (own.length === 0) return [];
+  return [
+    { row: 0, text: `before: ${scene.from.mesh}, ranks ${scene.from.ranks}` },
+    { row: Math.min(...own.map((tile) => tile.row)), text: `after: ${scene.to.mesh}, ranks ${scene.to.ranks}` },
+  ];
+}
+
+function topOf(row) {
+  const { folds, rowHeight, headings } = stage.sizes;
+  return row * folds * rowHeight + kHeading * headings.filter((heading) => heading.row <= row).length;
 }
 
 function placeOf(tile) {
   const { row, column } = scene.tiles[tile];
-  const { columns, folds, gap, tileWidth, rowHeight, label } = stage.sizes;
-  return { x: (column % columns) * (tileWidth + gap), y: (row * folds + Math.floor(column / columns)) * rowHeight + label * 1.35 };
+  const { columns, gap, tileWidth, rowHeight, label } = stage.sizes;
+  return { x: (column % columns) * (tileWidth + gap), y: topOf(row) + Math.floor(column / columns) * rowHeight + label * 1.35 };
 }
 
 // A rectangle of the tensor inside a tile, in pixels.
@@ -127,11 +144,11 @@ function drawHostBorders(layer) {
 function drawStage() {
   stage.sizes = measureStage();
   stage.step = -1;
-  const { width, rows, rowHeight, gap, tileWidth, tileHeight, label } = stage.sizes;
+  const { width, rows, rowHeight, gap, tileWidth, tileHeight, label, headings } = stage.sizes;
   const root = byId("stage");
   root.replaceChildren();
   root.setAttribute("width", width);
-  root.setAttribute("height", rows * rowHeight - gap);
+  root.setAttribute("height", rows * rowHeight - gap + kHeading * headings.length);
   defineHatch(root, "hatch-stage");
   const outlines = svg("g", {}, root);
   svg("g", { id: "boxes" }, root);
@@ -142,5 +159,6 @@ function drawStage() {
     svg("rect", { class: "outline", "data-tile": i, "data-tip": nameOf(i) + (tile.host === undefined ? "" : `\non host ${tile.host}`), x, y, width: tileWidth, height: tileHeight }, outlines);
     svg("text", { x, y: y - label * 0.4, "font-size": label }, labels, labelOf(tile));
   });
+  for (const { row, text } of headings) svg("text", { class: "mesh-heading", x: 0, y: topOf(row) - kHeading + 12, "font-size": 12 }, labels, text);
   if (scene.crossing_bytes !== undefined) drawHostBorders(outlines);
 }

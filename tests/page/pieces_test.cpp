@@ -4,6 +4,7 @@
 
 #include "arbitrary_layouts.h"
 #include "effort.h"
+#include "page/words.h"
 
 namespace shardway::testing {
 namespace {
@@ -29,6 +30,53 @@ TEST(Pieces, CoverWhatARankHoldsAfterwards) {
       }
     }
   }
+}
+
+// The planner's own counts of what a rank sends and receives, which know nothing of pairs.
+TEST(Flows, AddUpToWhatEachRankSendsAndReceives) {
+  Dice dice;
+  for (int64_t i = 0; i < tries(300); ++i) {
+    const LayoutPair pair = any_pair(dice);
+    SCOPED_TRACE(text_of(pair));
+    const auto best = plan(pair.from, pair.to, {.topology = Topology{}});
+    const page::PlanScene all = page::plan_scene_of(*best, page::Frame(*best), Topology{});
+    if (all.tiling.is_grouped()) continue;
+    for (const page::StepScene& scene : all.scenes) {
+      std::vector<int64_t> sent(all.tiling.tiles.size());
+      std::vector<int64_t> received(all.tiling.tiles.size());
+      for (const page::TileFlow& flow : scene.flows) {
+        EXPECT_NE(flow.from, flow.to);
+        sent[static_cast<size_t>(flow.from)] += flow.bytes;
+        received[static_cast<size_t>(flow.to)] += flow.bytes;
+      }
+      for (size_t tile = 0; tile < scene.traffic.size(); ++tile) {
+        EXPECT_EQ(sent[tile], scene.traffic[tile].sent_bytes);
+        EXPECT_EQ(received[tile], scene.traffic[tile].received_bytes);
+      }
+    }
+  }
+}
+
+TEST(Flows, OfAnAllReduceAreAddendsAndShares) {
+  const Layout addends({4}, DType::f32, Mesh({4}), {partial()});
+  const auto best = plan(addends, addends.with({replicate()}), {.topology = Topology{}});
+  ASSERT_EQ(best->steps.size(), 1U);
+  ASSERT_EQ(best->steps[0].kind, StepKind::all_reduce);
+  const page::PlanScene all = page::plan_scene_of(*best, page::Frame(*best), Topology{});
+  EXPECT_EQ(all.scenes[0].flows.size(), 12U);
+  for (const page::TileFlow& flow : all.scenes[0].flows) EXPECT_EQ(flow.bytes, 8);
+}
+
+TEST(Words, SayWhatEachMeshDimDoes) {
+  const Mesh mesh({2, 4}, {"dp", "tp"});
+  const Layout layout({8, 8}, DType::f32, mesh, {shard(0), partial()});
+  EXPECT_EQ(page::words_of(layout), "dim 0 split over dp, addends over tp");
+  EXPECT_EQ(page::words_of(layout.with({replicate(), shard(1)})), "the same over dp, dim 1 split over tp");
+  EXPECT_EQ(page::words_of(layout.with({replicate(), replicate()})), "the same on every rank");
+  const Layout line({8}, DType::f32, Mesh({2}), {shard(0, {3, 5})});
+  EXPECT_EQ(page::words_of(line), "dim 0 split over the ranks in given lengths");
+  const Layout grid({8}, DType::f32, Mesh({2, 2}), {partial(Op::max), shard(0)});
+  EXPECT_EQ(page::words_of(grid), "values to combine by max over mesh dim 0, dim 0 split over mesh dim 1");
 }
 
 }  // namespace

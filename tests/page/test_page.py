@@ -80,7 +80,7 @@ def test_it_shows_the_plan_without_errors(chromium: Browser, tmp_path: Path, dar
     mesh = sw.Mesh((2, 4), names=("dp", "tp"))
     chromium.open(written(tmp_path, mesh, *TWO_STEPS), dark=dark)
     text = chromium.evaluate("document.querySelector('main').innerText")
-    for expected in ("S0,P→R,S1", "371.93", "32.0", "256.0", "reduce_scatter", "all_gather", "DTensor's order"):
+    for expected in ("S0,P→R,S1", "≈ 370", "32.0", "256.0", "reduce_scatter", "all_gather", "DTensor's order"):
         assert expected in text
     red, green, blue = map(
         int, re.findall(r"\d+", chromium.evaluate("getComputedStyle(document.body).backgroundColor"))
@@ -91,6 +91,61 @@ def test_it_shows_the_plan_without_errors(chromium: Browser, tmp_path: Path, dar
     assert chromium.evaluate("document.querySelectorAll('#stage .outline').length") == 8
     fills = chromium.evaluate("[...document.querySelectorAll('#before .cell')].map((e) => getComputedStyle(e).fill)")
     assert len(set(fills)) == 2 and all(fill.startswith("oklch") for fill in fills)
+    assert chromium.errors == []
+
+
+def flows(page: Browser) -> list[dict[tuple[int, int], int]]:
+    """The bytes from tile to tile in each step, as the matrices show them."""
+    read = "[...figure.querySelectorAll('.flow')].map(({ dataset: { from, to, bytes } }) => [from, to, bytes].map(Number))"
+    found = page.evaluate(f"[...document.querySelectorAll('#matrices figure')].map((figure) => {read})")
+    return [{(a, b): n for a, b, n in step} for step in found]
+
+
+def test_a_still_says_who_sends_how_much_to_whom(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, sw.Mesh((2, 4), names=("dp", "tp")), *TWO_STEPS))
+    mib = 1 << 20
+    others = [(a, b) for a in range(8) for b in range(8) if a != b]
+    reduced, gathered = flows(chromium)
+    assert reduced == {(a, b): 8 * mib for a, b in others if a // 4 == b // 4}
+    assert gathered == {(a, b): 8 * mib for a, b in others if a % 4 == b % 4}
+    text = chromium.evaluate("document.getElementById('flows').innerText")
+    assert "Every rank receives 24.0 MiB: 8.0 MiB from each of 3 others." in text
+    assert chromium.evaluate("seek.value") == "0" and chromium.errors == []
+
+
+def test_ragged_flows_have_a_row_only_for_who_sends(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, sw.Mesh((3,)), [sw.Shard(0, [3, 0, 5])], [sw.Replicate()], shape=(8,)))
+    assert flows(chromium) == [{(0, 1): 12, (0, 2): 12, (2, 0): 20, (2, 1): 20}]
+
+
+def test_the_title_is_in_words_and_its_letters_are_explained(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, sw.Mesh((2, 4), names=("dp", "tp")), *TWO_STEPS))
+    title = "Dim 0 split over dp, addends over tp→the same over dp, dim 1 split over tp"
+    assert chromium.evaluate("headline.innerText") == title
+    letters = chromium.evaluate("[...document.querySelectorAll('#letters b')].map((e) => e.textContent)")
+    assert letters == ["S0, S1", "R", "P"]
+
+
+def test_only_times_that_were_measured_have_all_their_digits(chromium: Browser, tmp_path: Path) -> None:
+    measured = sw.Topology(source="measured")
+    for topology, expected, name in ((ONE_HOST, "≈ 370 µs", "assumed costs"), (measured, "371.93 µs", "estimated")):
+        chromium.open(written(tmp_path, sw.Mesh((2, 4)), *TWO_STEPS, topology=topology))
+        pair = chromium.evaluate("document.querySelector('#figures div').innerText")
+        assert name in pair and expected in " ".join(pair.split())
+
+
+def test_another_mesh_and_a_dim_that_is_not_drawn_are_said(chromium: Browser, tmp_path: Path) -> None:
+    before = sw.Layout((64, 32, 16), torch.float32, sw.Mesh((2,)), [sw.Shard(0)])
+    after = sw.Layout((64, 32, 16), torch.float32, sw.Mesh((2, 2), ranks=[2, 3, 4, 5]), [sw.Shard(0), sw.Shard(2)])
+    path = tmp_path / "plan.html"
+    path.write_text(sw.plan(before, after).to_html())
+    chromium.open(path)
+    headings = chromium.evaluate("[...document.querySelectorAll('.mesh-heading')].map((e) => e.textContent)")
+    assert [heading.split(", ")[-1] for heading in headings] == ["ranks 0,1", "ranks 2-5"]
+    assert "Dim 1, of length 32, is not drawn: every rank has all of it." in chromium.evaluate("ends.innerText")
+    tops = chromium.evaluate("[...document.querySelectorAll('#stage .outline')].map((e) => e.getBBox().y)")
+    assert len(tops) == 6 and max(tops[:2]) < min(tops[2:])
+    assert flows(chromium)[0].keys() == {(a, b) for a in (0, 1) for b in (2 + 2 * a, 3 + 2 * a)}
     assert chromium.errors == []
 
 
@@ -202,6 +257,8 @@ def test_a_notebook_shows_it_in_a_frame(chromium: Browser, tmp_path: Path) -> No
     path.write_text("<!doctype html><meta charset=utf-8>" + sw.plan(layout, layout.with_([sw.Shard(1)]))._repr_html_())
     chromium.open(path)
     frame = "document.querySelector('iframe').contentDocument"
-    assert chromium.evaluate(f"{frame}.getElementById('headline').innerText") == "S0→S1"
+    assert chromium.evaluate(f"{frame}.getElementById('notation').innerText") == "S0→S1"
     assert chromium.evaluate(f"{frame}.querySelectorAll('#stage .outline').length") == 4
+    heights = chromium.evaluate(f"[document.querySelector('iframe').clientHeight, {frame}.documentElement.scrollHeight]")
+    assert heights[0] >= heights[1] > 760  # nothing is cut off, and no scroll bar is in the frame
     assert chromium.errors == []
