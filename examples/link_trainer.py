@@ -11,7 +11,7 @@ with sw.connect(address, role="trainer", secret="a secret of both") as link:  # 
     layout = sw.Layout((4, 6), torch.float32, mesh, [sw.Shard(0)])  # a 4x6 weight, of which each rank has some rows
     rows = torch.zeros(layout.box(link.rank)[1])  # box: where this rank's part begins, and its shape
     source = link.publish({"w": sw.MeshTensor(rows, layout)})
-    for step in range(3):
+    for _ in range(3):
         rows += 1  # the training
         version = source.send()  # waits until the other job has it
         print(f"trainer rank {link.rank} sent version {version}", flush=True)

@@ -33,7 +33,7 @@ function inBytes(bytes) {
   return (unit === 0 ? bytes : bytes.toFixed(1)) + " " + units[unit];
 }
 
-// Figures that nobody measured get two digits and a sign that says so.
+// Times from assumed costs get two digits and a sign that says so.
 const isAssumed = scene.topology === "assumed";
 
 function inTime(us) {

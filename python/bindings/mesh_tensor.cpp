@@ -240,7 +240,8 @@ std::optional<Relabel> read_relabel(const py::handle& value) {
 
 std::optional<Topology> read_topology(const py::handle& value) {
   if (value.is_none()) return std::nullopt;
-  if (!py::isinstance<Topology>(value)) throw BadArgument("topology=" + text_of(value) + " is not a Topology");
+  if (!py::isinstance<Topology>(value))
+    throw BadArgument("topology=" + text_of(value) + " is not a Topology");
   return value.cast<Topology>();
 }
 

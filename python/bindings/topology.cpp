@@ -16,7 +16,8 @@ Link read_link(const std::string& what, const py::handle& value) {
   if (py::isinstance<Link>(value)) return value.cast<Link>();
   const std::vector<py::object> figures = read_list(what, value);
   if (figures.size() != 2) {
-    throw std::invalid_argument(what + "=" + text_of(value) + " is neither a Link nor (latency_us, gib_per_s)");
+    throw std::invalid_argument(what + "=" + text_of(value) +
+                                " is neither a Link nor (latency_us, gib_per_s)");
   }
   return {.latency_us = read_float(what + ".latency_us", figures[0]),
           .gib_per_s = read_float(what + ".gib_per_s", figures[1])};

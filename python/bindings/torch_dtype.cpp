@@ -44,7 +44,8 @@ DType read_dtype(const py::handle& value) {
   for (const TorchName& known : kTorchNames) {
     if (text == std::string("torch.") + known.name) return known.dtype;
   }
-  throw std::invalid_argument("layout: dtype=" + text_of(value) + " is not a torch.dtype that shardway moves");
+  throw std::invalid_argument("layout: dtype=" + text_of(value) +
+                              " is not a torch.dtype that shardway moves");
 }
 
 py::object torch_dtype(DType dtype) {

@@ -58,13 +58,13 @@ TEST(Flows, AddUpToWhatEachRankSendsAndReceives) {
 }
 
 TEST(Flows, OfAnAllReduceAreAddendsAndShares) {
-  const Layout addends({4}, DType::f32, Mesh({4}), {partial()});
+  const Layout addends({1 << 20}, DType::f32, Mesh({4}), {partial()});
   const auto best = plan(addends, addends.with({replicate()}), {.topology = Topology{}});
   ASSERT_EQ(best->steps.size(), 1U);
   ASSERT_EQ(best->steps[0].kind, StepKind::all_reduce);
   const page::PlanScene all = page::plan_scene_of(*best, page::Frame(*best), Topology{});
   EXPECT_EQ(all.scenes[0].flows.size(), 12U);
-  for (const page::TileFlow& flow : all.scenes[0].flows) EXPECT_EQ(flow.bytes, 8);
+  for (const page::TileFlow& flow : all.scenes[0].flows) EXPECT_EQ(flow.bytes, 2 << 20);
 }
 
 TEST(Words, SayWhatEachMeshDimDoes) {

@@ -80,7 +80,7 @@ def test_it_shows_the_plan_without_errors(chromium: Browser, tmp_path: Path, dar
     mesh = sw.Mesh((2, 4), names=("dp", "tp"))
     chromium.open(written(tmp_path, mesh, *TWO_STEPS), dark=dark)
     text = chromium.evaluate("document.querySelector('main').innerText")
-    for expected in ("S0,P→R,S1", "≈ 370", "32.0", "256.0", "reduce_scatter", "all_gather", "DTensor's order"):
+    for expected in ("S0,P→R,S1", "371.93", "32.0", "256.0", "reduce_scatter", "all_gather", "DTensor's order"):
         assert expected in text
     red, green, blue = map(
         int, re.findall(r"\d+", chromium.evaluate("getComputedStyle(document.body).backgroundColor"))
@@ -96,7 +96,7 @@ def test_it_shows_the_plan_without_errors(chromium: Browser, tmp_path: Path, dar
 
 def flows(page: Browser) -> list[dict[tuple[int, int], int]]:
     """The bytes from tile to tile in each step, as the matrices show them."""
-    read = "[...figure.querySelectorAll('.flow')].map(({ dataset: { from, to, bytes } }) => [from, to, bytes].map(Number))"
+    read = "[...figure.querySelectorAll('.flow')].map(({ dataset: d }) => [d.from, d.to, d.bytes].map(Number))"
     found = page.evaluate(f"[...document.querySelectorAll('#matrices figure')].map((figure) => {read})")
     return [{(a, b): n for a, b, n in step} for step in found]
 
@@ -126,12 +126,13 @@ def test_the_title_is_in_words_and_its_letters_are_explained(chromium: Browser, 
     assert letters == ["S0, S1", "R", "P"]
 
 
-def test_only_times_that_were_measured_have_all_their_digits(chromium: Browser, tmp_path: Path) -> None:
-    measured = sw.Topology(source="measured")
-    for topology, expected, name in ((ONE_HOST, "≈ 370 µs", "assumed costs"), (measured, "371.93 µs", "estimated")):
-        chromium.open(written(tmp_path, sw.Mesh((2, 4)), *TWO_STEPS, topology=topology))
-        pair = chromium.evaluate("document.querySelector('#figures div').innerText")
-        assert name in pair and expected in " ".join(pair.split())
+def test_times_from_assumed_costs_have_two_digits_and_say_so(chromium: Browser, tmp_path: Path) -> None:
+    def time_shown(topology: sw.Topology, side: int) -> str:
+        chromium.open(written(tmp_path, sw.Mesh((2, 4)), *TWO_STEPS, shape=(side, side), topology=topology))
+        return " ".join(chromium.evaluate("document.querySelector('#figures div').innerText").split())
+
+    assert re.fullmatch(r"time, estimated from assumed costs ≈ [1-9]\d0? µs", time_shown(sw.Topology.assumed(), 2048))
+    assert re.fullmatch(r"time, estimated \d+\.\d\d µs", time_shown(sw.Topology(), 1024))
 
 
 def test_another_mesh_and_a_dim_that_is_not_drawn_are_said(chromium: Browser, tmp_path: Path) -> None:
@@ -259,6 +260,8 @@ def test_a_notebook_shows_it_in_a_frame(chromium: Browser, tmp_path: Path) -> No
     frame = "document.querySelector('iframe').contentDocument"
     assert chromium.evaluate(f"{frame}.getElementById('notation').innerText") == "S0→S1"
     assert chromium.evaluate(f"{frame}.querySelectorAll('#stage .outline').length") == 4
-    heights = chromium.evaluate(f"[document.querySelector('iframe').clientHeight, {frame}.documentElement.scrollHeight]")
+    heights = chromium.evaluate(
+        f"[document.querySelector('iframe').clientHeight, {frame}.documentElement.scrollHeight]"
+    )
     assert heights[0] >= heights[1] > 760  # nothing is cut off, and no scroll bar is in the frame
     assert chromium.errors == []

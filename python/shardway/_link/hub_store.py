@@ -18,7 +18,7 @@ _ANSWER_S = 30.0  # of a hub that is there; a wait has a time of its own
 
 
 class HubStore(Store):
-    """Any thread may use it, one at a time. A DistStoreError says that the meeting is over or a key was not set in time."""
+    """Any thread may use it, one at a time. A DistStoreError: the meeting is over, or a key was not set in time."""
 
     def __init__(self, connection: Connection, timeout: timedelta) -> None:
         super().__init__()

@@ -182,7 +182,9 @@ class Registry:
     def _why_idle(self, what: str) -> str:
         if what == SEND:
             waiting = [role.missing(RECEIVE) for role in self._subscribers()]
-            return f"{' and '.join(filter(None, waiting))} did not call receive" if waiting else self._nobody("subscribed")
+            return (
+                f"{' and '.join(filter(None, waiting))} did not call receive" if waiting else self._nobody("subscribed")
+            )
         if self.source is None:
             return self._nobody("published")
         return f"{self.source.missing(SEND)} did not call send"
