@@ -183,14 +183,13 @@ class Registry:
         if what == SEND:
             waiting = [role.missing(RECEIVE) for role in self._subscribers()]
             return (
-                f"{' and '.join(filter(None, waiting))} did not call receive" if waiting else self._nobody("subscribed")
+                f"{' and '.join(filter(None, waiting))} did not call receive"
+                if waiting
+                else f"no job subscribed{self._seen_refusals()}"
             )
         if self.source is None:
-            return self._nobody("published")
+            return f"no job published{self._seen_refusals()}"
         return f"{self.source.missing(SEND)} did not call send"
-
-    def _nobody(self, has: str) -> str:
-        return f"no job {has}{self._seen_refusals()}"
 
     def _advance(self, role: Role) -> None:
         if len(role.members) < role.size or any(member.question is None for member in role.members.values()):
