@@ -164,6 +164,24 @@ SceneJson json_of(const Layout& layout, const Tiling& tiling, const Frame& frame
   return json;
 }
 
+// What a rank holds, or nothing if it is outside the mesh.
+SceneJson rect_of(const Layout& layout, int64_t rank, const Frame& frame) {
+  const auto position = layout.mesh().position_of(rank);
+  return position ? SceneJson(frame.rect_of(layout.box_at(*position))) : SceneJson();
+}
+
+// The ranks of each tile, with what they hold before and after.
+SceneJson members_of(const Plan& plan, const Tiling& tiling, const Frame& frame) {
+  SceneJson members = SceneJson::array();
+  for (const RankTile& tile : tiling.tiles) {
+    SceneJson ranks = SceneJson::array();
+    for (const int64_t rank : tile.ranks)
+      ranks.push_back({rank, rect_of(plan.from, rank, frame), rect_of(plan.to, rank, frame)});
+    members.push_back(std::move(ranks));
+  }
+  return members;
+}
+
 // The tensor dims that are not drawn, and whether a layout on the way splits them.
 SceneJson hidden_dims(const Plan& plan, const Frame& frame) {
   SceneJson hidden = SceneJson::array();
@@ -243,6 +261,7 @@ SceneJson scene_of(const Plan& plan, const PageOptions& options) {
                   {"steps", steps},
                   {"resting", resting_bytes(plan)},
                   {"alternatives", alternatives}};
+  if (all.tiling.is_grouped()) scene["members"] = members_of(plan, all.tiling, frame);
   if (frame.down()) scene["down"] = *frame.down();
   if (frame.across()) scene["across"] = *frame.across();
   if (plan.in_two_levels) scene["crossing_bytes"] = plan.crossing_bytes;

@@ -18,6 +18,7 @@ drawHead();
 switchTheme();
 explainOnHover();
 drawTimeline();
+openOnClick();
 drawOthers();
 drawByWidth();
 

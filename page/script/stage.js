@@ -156,7 +156,7 @@ function drawStage() {
   const labels = svg("g", {}, root);
   scene.tiles.forEach((tile, i) => {
     const { x, y } = placeOf(i);
-    svg("rect", { class: "outline", "data-tile": i, "data-tip": nameOf(i) + (tile.host === undefined ? "" : `\non host ${tile.host}`), x, y, width: tileWidth, height: tileHeight }, outlines);
+    svg("rect", { class: "outline", "data-tile": i, "data-tip": nameOf(i) + (tile.host === undefined ? "" : `\non host ${tile.host}`), x, y, width: tileWidth, height: tileHeight, ...(scene.members ? { tabindex: 0, role: "button" } : {}) }, outlines);
     svg("text", { x, y: y - label * 0.4, "font-size": label }, labels, labelOf(tile));
   });
   for (const { row, text } of headings) svg("text", { class: "mesh-heading", x: 0, y: topOf(row) - kHeading + 12, "font-size": 12 }, labels, text);

@@ -91,7 +91,7 @@ function drawTimeline() {
   });
   byId("legend").textContent =
     scene.ranks > scene.tiles.length
-      ? `each tile stands for up to ${Math.max(...scene.tiles.map((tile) => tile.count))} of ${plural(scene.ranks, "rank")} and shows all that they hold; outlined, its first rank's box`
+      ? `each tile stands for up to ${Math.max(...scene.tiles.map((tile) => tile.count))} of ${plural(scene.ranks, "rank")} and shows all that they hold; outlined, its first rank's box; click on one to open it`
       : "one tile a rank: the tensor's outline, and the box that the rank holds";
   if (scene.crossing_bytes !== undefined) byId("legend").append("; dashed, the border between hosts");
   byId("seek").addEventListener("input", (event) => go(timeAt(event.target.value / 1000)));

@@ -240,6 +240,14 @@ def test_4096_ranks_are_interactive_within_seconds(chromium: Browser, tmp_path: 
         times.append(chromium.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
     assert min(times) < 4000  # ms, on a machine under load
     assert "4,096 ranks" in chromium.evaluate("legend.innerText")
+    click = "document.querySelector('#stage .outline').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    chromium.evaluate(click)
+    ranks = chromium.evaluate("[...document.querySelectorAll('.member figcaption')].map((e) => Number(e.textContent))")
+    near = [16 * (16 * dp + pp) + tp for dp in range(4) for pp in range(4) for tp in range(4)]
+    assert ranks == near  # the tile of 4x4x4 neighbours on the mesh
+    assert chromium.evaluate("document.querySelectorAll('.member .box').length") == 2 * len(near)
+    chromium.evaluate(click)
+    assert chromium.evaluate("members.children.length") == 0
     assert chromium.errors == []
 
 
