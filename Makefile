@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint format wheel test-torch test-two-torches test-vllm test-install sdist release \
+.PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint types format wheel test-torch test-two-torches test-vllm test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu bench-ipc \
 	torch-suite clean library everything
@@ -113,6 +113,11 @@ lint:  ## check format, types, names and common mistakes
 	@echo "== ruff" && $(PYTHON) -m ruff check --quiet . && $(PYTHON) -m ruff format --check --quiet .
 	@echo "== mypy" && $(PYTHON) -m mypy
 	@echo "== clang-tidy" && scripts/tidy $(filter-out bench/mpi/% tests/consumer/% tests/mpi/%,$(filter %.cpp,$(CPP_FILES)))
+
+types:  ## pyright on a program that uses every public name; not in make lint, as it has to be fetched
+	@scripts/setup build
+	@$(PYTHON) -m venv build/types && build/types/bin/pip install --quiet -r requirements-types.txt
+	@build/types/bin/pyright --project tests/docs/pyrightconfig.json --pythonpath $(PYTHON)
 
 format:  ## bring the sources into their format
 	@scripts/setup lint
