@@ -45,6 +45,7 @@ constexpr const char* kExamples =
     "  shardway launch -n 4 ./program\n"
     "  shardway status\n"
     "  shardway doctor\n"
+    "  shardway calibrate -n 4 -o topology.json\n"
     "\n"
     "Exit codes: 0; 1 when the answer is no (there is no such plan, a rank is stuck,\n"
     "something is broken); 2 for a mistake in the call; launch gives that of the program.";

@@ -1,5 +1,7 @@
 // shardway plan
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "cli/plan_call.h"
@@ -7,8 +9,10 @@
 #include "cli/subcommand.h"
 #include "cli/sweep_plot.h"
 #include "cli/whole_file.h"
+#include "plan/text/calibration_file.h"
 #include "plan/text/json.h"
 #include "shardway/page.h"
+#include "shm/memory/machine.h"
 
 namespace shardway::cli {
 namespace {
@@ -62,8 +66,26 @@ ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
   return ExitCode::yes;
 }
 
+// If the figures were measured, and for another machine or other ranks, says so.
+void say_doubts(const PlanCall& call, const PlanQuestion& question) {
+  const char* variable = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): one thread
+  const bool is_assumed = !call.devices_per_host.empty();
+  const std::string path = !call.topology.empty()              ? call.topology
+                           : is_assumed || variable == nullptr ? std::string()
+                                                               : variable;
+  if (path.empty()) return;
+  const auto calibration = read_calibration(path);
+  if (!calibration) return;
+  const std::string doubt =
+      doubt_about(*calibration, {.processor = shm::model_of_processor(),
+                                 .cores = shm::usable_cores(),
+                                 .ranks = std::max(question.from.mesh().size(), question.to.mesh().size())});
+  if (!doubt.empty()) std::fprintf(stderr, "shardway plan: %s: %s\n", path.c_str(), doubt.c_str());
+}
+
 ExitCode answer(const PlanCall& call) {
   const PlanQuestion question = read_question(call);
+  say_doubts(call, question);
   const PlanOptions& options = question.options;
   if (options.rules == Rules::seed_004) return print_price(call, question);
   if (question.sweep) return print_sweep(call, question);

@@ -33,6 +33,7 @@ Answer add_plan(CLI::App& options);
 Answer add_launch(CLI::App& options);
 Answer add_status(CLI::App& options);
 Answer add_doctor(CLI::App& options);
+Answer add_calibrate(CLI::App& options);
 Answer add_completion(CLI::App& options);
 
 inline constexpr Subcommand kSubcommands[] = {
@@ -40,6 +41,7 @@ inline constexpr Subcommand kSubcommands[] = {
     {"launch", "starts a program on several ranks, of this host or of several", add_launch},
     {"status", "what every rank of a running job is doing, and who holds the others up", add_status},
     {"doctor", "what is well on this machine, what is slow or broken, and what to do", add_doctor},
+    {"calibrate", "measures what moving bytes costs on this machine, for plans to use", add_calibrate},
     {"completion", "lets a shell complete what is typed", add_completion},
 };
 

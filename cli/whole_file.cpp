@@ -53,13 +53,34 @@ class OpenFile {
   std::string path_;
 };
 
-}  // namespace
-
-void write_whole(const std::string& path, const std::string& text) {
+// Where the file really lies.
+std::string target_of(const std::string& path) {
   std::error_code error;
   const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
-  const std::string target = error ? path : resolved.string();
-  if (std::filesystem::exists(target, error) && !std::filesystem::is_regular_file(target, error)) {
+  return error ? path : resolved.string();
+}
+
+bool is_written_directly(const std::string& target) {
+  std::error_code error;
+  return std::filesystem::exists(target, error) && !std::filesystem::is_regular_file(target, error);
+}
+
+}  // namespace
+
+void refuse_unwritable(const std::string& path) {
+  const std::string target = target_of(path);
+  if (is_written_directly(target)) {
+    const OpenFile file(::open(target.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK), path);
+    return;
+  }
+  std::string temporary = target + ".XXXXXX";
+  const OpenFile file(::mkostemp(temporary.data(), O_CLOEXEC), path);
+  ::unlink(temporary.c_str());
+}
+
+void write_whole(const std::string& path, const std::string& text) {
+  const std::string target = target_of(path);
+  if (is_written_directly(target)) {
     if (!OpenFile(::open(target.c_str(), O_WRONLY | O_CLOEXEC), path).write(text)) refuse(path);
     return;
   }

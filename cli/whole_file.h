@@ -9,4 +9,7 @@ namespace shardway::cli {
 // Throws std::invalid_argument naming the file and what is in the way.
 void write_whole(const std::string& path, const std::string& text);
 
+// Throws the same error at once if the file could not be written. Leaves nothing behind.
+void refuse_unwritable(const std::string& path);
+
 }  // namespace shardway::cli

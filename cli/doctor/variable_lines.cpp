@@ -133,7 +133,7 @@ DoctorLine topology_line(const std::vector<SetVariable>& variables) {
   }
   return {.subject = "topology",
           .what = "plans are priced with assumed figures: their costs are estimates",
-          .advice = "docs/topology.md says how to give figures of this machine (SHARDWAY_TOPOLOGY)"};
+          .advice = "shardway calibrate -n N -o FILE measures this machine; SHARDWAY_TOPOLOGY=FILE uses it"};
 }
 
 }  // namespace

@@ -7,8 +7,6 @@ namespace {
 
 constexpr size_t kMostPairsInTable = 256 * 256;
 
-double us_per_byte(double gib_per_s) { return gib_per_s > 0 ? 1e6 / (gib_per_s * 1024 * 1024 * 1024) : 0; }
-
 std::vector<int64_t> hosts_of(const Topology& topology, const Mesh& mesh) {
   std::vector<int64_t> hosts;
   hosts.reserve(mesh.ranks().size());

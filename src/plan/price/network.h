@@ -8,6 +8,11 @@
 
 namespace shardway {
 
+// 0 stands for "as fast as one likes".
+inline double us_per_byte(double gib_per_s) {
+  return gib_per_s > 0 ? 1e6 / (gib_per_s * 1024 * 1024 * 1024) : 0;
+}
+
 // Ranks that agree on some outer mesh dims form nested blocks of consecutive positions. Around a rank, a ring
 // is what lies in a block but not in the next smaller one. All ranks of a ring are at the same link level.
 struct Ring {

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "plan/text/calibration_json.h"
 #include "plan/text/json.h"
 #include "shardway/topology.h"
 
@@ -55,7 +56,7 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
                    std::to_string(kVersion));
   }
   root.allow_only({"version", "source", "base_us", "within_host", "between_hosts", "dims", "hosts",
-                   "copy_gib_per_s", "reduce_gib_per_s", "notes"});
+                   "copy_gib_per_s", "reduce_gib_per_s", "measured", "notes"});
   Topology topology{.base_us = figure_from(root.at("base_us")),
                     .within_host = link_from(root.at("within_host")),
                     .source = root.has("source") ? root.at("source").text() : "given"};
@@ -68,6 +69,7 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   if (root.has("hosts")) read_hosts(root.at("hosts"), topology);
   if (root.has("copy_gib_per_s")) topology.copy_gib_per_s = figure_from(root.at("copy_gib_per_s"));
   if (root.has("reduce_gib_per_s")) topology.reduce_gib_per_s = figure_from(root.at("reduce_gib_per_s"));
+  if (root.has("measured")) (void)calibration_from(root.at("measured"));
   const bool has_several_hosts = topology.ranks_per_host > 0 || !topology.host_of_rank.empty();
   if (has_several_hosts && !root.has("between_hosts")) {
     root.at("hosts").refuse("gives hosts, but there is no between_hosts with the figures of the network");
@@ -78,7 +80,7 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   return topology;
 }
 
-Topology read_topology(const std::string& path) {
+std::string read_topology_file(const std::string& path) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error) throw std::invalid_argument(path + ": cannot be read: " + error.message());
@@ -91,8 +93,10 @@ Topology read_topology(const std::string& path) {
   if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
     throw std::invalid_argument(path + ": cannot be read");
   }
-  return topology_from_json(text, path);
+  return text;
 }
+
+Topology read_topology(const std::string& path) { return topology_from_json(read_topology_file(path), path); }
 
 std::string to_json(const Topology& topology) {
   Json document{{"version", kVersion},

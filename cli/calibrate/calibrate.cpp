@@ -1,0 +1,202 @@
+// shardway calibrate
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+
+#include "cli/calibrate/calibration_report.h"
+#include "cli/calibrate/trials.h"
+#include "cli/notation.h"
+#include "cli/subcommand.h"
+#include "cli/whole_file.h"
+#include "plan/text/calibration_file.h"
+#include "shm/memory/machine.h"
+
+namespace shardway::cli {
+namespace {
+
+constexpr const char* kLesson =
+    "Starts ranks on this machine, times gathers, reductions, exchanges and messages of many sizes between\n"
+    "them, through shared memory, and fits the figures by which plans are priced. Every second size is kept\n"
+    "out of the fit: how far the prices are from what those took is the error that is printed. Calls are\n"
+    "repeated until odd and even repetitions agree, or the time is over.\n"
+    "\n"
+    "The figures hold for this machine and this number of ranks; a plan for others says so. Let nothing "
+    "else\n"
+    "run meanwhile. Ctrl-C ends it and keeps what was measured, unless that is less than one round: in "
+    "FILE,\n"
+    "or in FILE.partial if there is a FILE already.\n"
+    "\n"
+    "Examples:\n"
+    "  shardway calibrate -n 4 -o topology.json\n"
+    "  shardway plan --topology topology.json --mesh 4 --shape 4096x4096 --from S0 --to R\n"
+    "  export SHARDWAY_TOPOLOGY=$PWD/topology.json\n"
+    "\n"
+    "Exit codes: 0; 1 when a rank fails, or nothing was measured; 2 for a mistake in the call; 130 when it\n"
+    "was interrupted.";
+
+constexpr int64_t kMostCalibratedRanks = 256;
+constexpr int64_t kLeastBytes = 1024;
+constexpr int64_t kUsualMostBytes = 16 << 20;
+constexpr int64_t kLeastMostBytes = 8 * kLeastBytes;  // four sizes, two of them for the fit
+constexpr int64_t kMostMostBytes = int64_t{1} << 30;
+constexpr int64_t kUsualSeconds = 30;
+constexpr int kInterrupted = 128 + SIGINT;
+
+struct WrittenCalibrate {
+  std::string ranks = {};
+  std::string output = {};
+  std::string seconds = {};
+  std::string most = {};
+  bool takes_whole_time = false;
+};
+
+template <class Read>
+auto value_of(const char* option, const std::string& written, Read read) {
+  try {
+    return read(written);
+  } catch (const std::invalid_argument& mistake) {
+    throw std::invalid_argument(std::string(option) + " " + written + ": " + mistake.what());
+  }
+}
+
+int64_t read_ranks(const std::string& written) {
+  const int64_t ranks = read_count(written, "the number of ranks, such as 4");
+  if (ranks == 1) throw std::invalid_argument("one rank has nobody to send to; give at least 2");
+  if (ranks > kMostCalibratedRanks)
+    throw std::invalid_argument("is more than " + std::to_string(kMostCalibratedRanks) +
+                                ", the most that calibrate starts");
+  return ranks;
+}
+
+int64_t read_most(const std::string& written) {
+  const int64_t bytes = read_bytes(written);
+  if (bytes < kLeastMostBytes || bytes > kMostMostBytes)
+    throw std::invalid_argument("the largest size is from 8KiB to 1GiB");
+  return bytes;
+}
+
+volatile std::sig_atomic_t was_interrupted = 0;
+
+// The second signal ends the program as usual, and the ranks with it.
+void listen_for_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { was_interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// One line on a terminal, rewritten as time goes by.
+class ProgressLine {
+ public:
+  explicit ProgressLine(const TrialLimits& limits) : limits_(limits) {}
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ~ProgressLine() {
+    if (is_shown_) std::fputs("\r\033[K", stderr);
+  }
+
+  void show(const TrialProgress& progress) {
+    if (!is_terminal_) return;
+    const double left = static_cast<double>(limits_.time.count()) - progress.elapsed_s;
+    const std::string until = progress.rounds == 0
+                                  ? "the first of several rounds is " +
+                                        std::to_string(static_cast<int>(100 * progress.of_round)) + " % done"
+                                  : std::to_string(progress.rounds) + " rounds made";
+    std::fprintf(stderr, "\r\033[Kmeasuring with %lld ranks: %s, at most %.0f s left",
+                 static_cast<long long>(limits_.ranks), until.c_str(), std::max(left, 0.0));
+    is_shown_ = true;
+  }
+
+ private:
+  const TrialLimits& limits_;
+  bool is_terminal_ = isatty(STDERR_FILENO) != 0;
+  bool is_shown_ = false;
+};
+
+TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits) {
+  listen_for_interrupts();
+  ProgressLine line(limits);
+  try {
+    return measure(trials, limits, [&](const TrialProgress& progress) {
+      line.show(progress);
+      return was_interrupted == 0;
+    });
+  } catch (const std::runtime_error& failure) {
+    throw Refusal(failure.what());
+  }
+}
+
+std::string date_of_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  (void)std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+// An interrupted measurement does not take the place of another.
+std::string place_for(const std::string& output, bool is_complete) {
+  std::error_code ignored;
+  return is_complete || !std::filesystem::exists(output, ignored) ? output : output + ".partial";
+}
+
+ExitCode answer(const WrittenCalibrate& written) {
+  const TrialLimits limits{
+      .ranks = value_of("--ranks", written.ranks, read_ranks),
+      .time = std::chrono::seconds(
+          written.seconds.empty() ? kUsualSeconds
+                                  : value_of("--seconds", written.seconds,
+                                             [](const std::string& text) {
+                                               return read_count(text, "a number of seconds, such as 60");
+                                             })),
+      .takes_whole_time = written.takes_whole_time};
+  const std::vector<Trial> trials = trials_between(
+      kLeastBytes, written.most.empty() ? kUsualMostBytes : value_of("--most", written.most, read_most));
+  refuse_unwritable(written.output);
+  const TrialResults results = measure_until_interrupted(trials, limits);
+  const std::optional<MeasuredTopology> found = topology_of(trials, results,
+                                                            {.machine = shm::name_of_machine(),
+                                                             .processor = shm::model_of_processor(),
+                                                             .cores = shm::usable_cores(),
+                                                             .ranks = limits.ranks,
+                                                             .backend = "shared memory",
+                                                             .date = date_of_now()});
+  if (!found) throw Refusal("it was interrupted before every call was made: nothing is written");
+  const std::string place = place_for(written.output, results.is_complete);
+  write_whole(place, to_json(found->topology, found->calibration) + "\n");
+  print(text_of(*found) + place +
+        (results.is_complete ? " is written\n" : " has what was measured until the interruption\n"));
+  return results.is_complete ? ExitCode::yes : static_cast<ExitCode>(kInterrupted);
+}
+
+}  // namespace
+
+Answer add_calibrate(CLI::App& options) {
+  auto written = std::make_shared<WrittenCalibrate>();
+  options.set_help_flag("-h,--help", "print this help");
+  options.add_option("-n,--ranks", written->ranks, "how many ranks to start; at least 2")
+      ->type_name("N")
+      ->required();
+  options.add_option("-o,--output", written->output, "the topology file to write")
+      ->type_name("FILE")
+      ->required();
+  options
+      .add_option("--seconds", written->seconds,
+                  "the longest time to measure, after a first round of all\ncalls; 30 when left out")
+      ->type_name("SECONDS");
+  options.add_flag("--whole-time", written->takes_whole_time,
+                   "do not stop before that, though repetitions agree");
+  options.add_option("--most", written->most, "the largest size; 16MiB when left out")->type_name("BYTES");
+  options.footer(kLesson);
+  return [written] { return answer(*written); };
+}
+
+}  // namespace shardway::cli

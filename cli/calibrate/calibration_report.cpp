@@ -1,0 +1,84 @@
+#include "cli/calibrate/calibration_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace shardway::cli {
+namespace {
+
+constexpr double kVoid = 0.25;  // a test-retest error above which figures say little
+
+template <class... Values>
+std::string formatted(const char* format, Values... values) {
+  std::array<char, 256> text{};
+  (void)std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+std::string percent(double share) { return formatted("%.0f %%", 100 * share); }
+
+std::string bandwidth(double gib_per_s) {
+  return gib_per_s > 0 ? formatted("%.3g GiB/s", gib_per_s) : std::string("too fast to tell");
+}
+
+std::string head_of(const Calibration& calibration) {
+  return std::to_string(calibration.ranks) + " ranks on " + std::to_string(calibration.cores) +
+         (calibration.cores == 1 ? " core" : " cores") +
+         (calibration.ranks_share_cores() ? ", which they share" : "") + ": " + calibration.processor + "\n";
+}
+
+std::string row_of(StepKind kind, const MeasuredTopology& measured) {
+  std::vector<MeasuredCall> calls;
+  std::vector<double> retest_errors;
+  for (const MeasuredCall& call : measured.calibration.calls) {
+    if (call.kind != kind) continue;
+    calls.push_back(call);
+    retest_errors.push_back(call.retest_error);
+  }
+  return formatted("  %-15s%10s%14s%14s\n", name_of(kind),
+                   percent(held_out_error(calls, measured.calibration.ranks, measured.topology)).c_str(),
+                   percent(median_of(retest_errors)).c_str(), formatted("%.1f us", calls.front().us).c_str());
+}
+
+}  // namespace
+
+std::optional<MeasuredTopology> topology_of(const std::vector<Trial>& trials, const TrialResults& results,
+                                            Calibration about) {
+  std::vector<double> retest_errors;
+  about.is_complete = results.is_complete;
+  about.repetitions = INT64_MAX;
+  for (size_t i = 0; i < trials.size(); ++i) {
+    if (results.us[i].size() < 2) return std::nullopt;
+    MeasuredCall call = summary_of(trials[i].kind, trials[i].bytes, results.us[i]);
+    call.is_held_out = trials[i].is_held_out;
+    retest_errors.push_back(call.retest_error);
+    about.repetitions = std::min(about.repetitions, static_cast<int64_t>(results.us[i].size()));
+    about.calls.push_back(call);
+  }
+  MeasuredTopology measured{.topology = fitted_topology(about.calls, about.ranks)};
+  about.retest_error = median_of(retest_errors);
+  about.held_out_error = held_out_error(about.calls, about.ranks, measured.topology);
+  measured.calibration = std::move(about);
+  return measured;
+}
+
+std::string text_of(const MeasuredTopology& measured) {
+  const Topology& topology = measured.topology;
+  const Calibration& calibration = measured.calibration;
+  std::string text = head_of(calibration) + "\n" +
+                     formatted("  %-15s%10s%14s%14s\n", "op", "error", "test-retest", "smallest");
+  for (const StepKind kind : kMeasuredKinds) text += row_of(kind, measured);
+  text += formatted("\nbase %.3g us, %.3g us a peer, links %s, copies %s, reductions %s\n", topology.base_us,
+                    topology.within_host.latency_us, bandwidth(topology.within_host.gib_per_s).c_str(),
+                    bandwidth(topology.copy_gib_per_s).c_str(), bandwidth(topology.reduce_gib_per_s).c_str());
+  text += "the median error is " + percent(calibration.held_out_error) +
+          " on sizes that the fit did not see; odd and even repetitions differ by " +
+          percent(calibration.retest_error) + " in the median\n";
+  if (calibration.retest_error > kVoid)
+    text += "that is too noisy to rely on: measure again while nothing else runs\n";
+  return text;
+}
+
+}  // namespace shardway::cli

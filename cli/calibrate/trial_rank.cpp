@@ -1,0 +1,177 @@
+#include "cli/calibrate/trial_rank.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "shardway/shm.h"
+
+namespace shardway::cli {
+namespace {
+
+using RankClock = std::chrono::steady_clock;  // one clock for all processes of a machine
+
+constexpr int64_t kManyBytes = 1 << 20;
+constexpr int kRepetitionsOfSmall = 8;
+constexpr int kRepetitionsOfLarge = 2;
+constexpr int64_t kLeastRounds = 6;
+constexpr double kKnownWell = 0.03;  // a median test-retest error at which more rounds add little
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(RankClock::now().time_since_epoch()).count();
+}
+
+// Elements of all ranks, as even as possible.
+std::vector<int64_t> even_parts(int64_t count, int64_t ranks) {
+  std::vector<int64_t> parts(static_cast<size_t>(ranks), count / ranks);
+  for (int64_t i = 0; i < count % ranks; ++i) ++parts[static_cast<size_t>(i)];
+  return parts;
+}
+
+class TrialRank {
+ public:
+  TrialRank(const std::vector<Trial>& trials, const TrialLimits& limits, const TrialBoard& board,
+            HostGroup group)
+      : trials_(trials), limits_(limits), board_(board), group_(std::move(group)) {
+    int64_t most = 0;
+    for (const Trial& trial : trials) most = std::max(most, trial.bytes);
+    const auto elements = static_cast<size_t>(most) / sizeof(float) + static_cast<size_t>(limits.ranks);
+    input_.assign(elements, 1);
+    output_.assign(elements, 0);
+  }
+
+  void run() {
+    for (const Trial& trial : trials_) time(trial);  // the first time touches memory: it does not count
+    begin_ = RankClock::now();
+    for (int64_t round = 0;; ++round) {
+      for (size_t i = 0; i < trials_.size(); ++i) {
+        if (!agree_to_go_on(round)) return;
+        const int repetitions = trials_[i].bytes < kManyBytes ? kRepetitionsOfSmall : kRepetitionsOfLarge;
+        for (int k = 0; k < repetitions; ++k) {
+          const double us = time(trials_[i]);
+          if (group_.rank() == 0) board_.add(i, us);
+        }
+        if (group_.rank() == 0) board_.words().trials_made.fetch_add(1, std::memory_order_relaxed);
+      }
+    }
+  }
+
+ private:
+  // Rank 0 decides. The word is not written again before every rank has read it: a trial has barriers.
+  bool agree_to_go_on(int64_t round) {
+    std::atomic<bool>& goes_on = board_.words().goes_on;
+    if (group_.rank() == 0) goes_on.store(!has_enough(round), std::memory_order_relaxed);
+    group_.barrier();
+    return goes_on.load(std::memory_order_relaxed);
+  }
+
+  bool has_enough(int64_t round) const {
+    if (board_.words().must_stop.load(std::memory_order_relaxed)) return true;
+    if (round == 0) return false;
+    if (RankClock::now() - begin_ >= limits_.time) return true;
+    return !limits_.takes_whole_time && round >= kLeastRounds && retest_error() <= kKnownWell;
+  }
+
+  double retest_error() const {
+    std::vector<double> errors;
+    for (size_t i = 0; i < trials_.size(); ++i)
+      errors.push_back(summary_of(trials_[i].kind, trials_[i].bytes, board_.repetitions_of(i)).retest_error);
+    return median_of(errors);
+  }
+
+  // From the first rank's start to the last rank's end; rank 0 is told.
+  double time(const Trial& trial) {
+    const auto elements = static_cast<int64_t>(trial.bytes / static_cast<int64_t>(sizeof(float)));
+    std::fill(input_.begin(), input_.begin() + elements, static_cast<float>(++calls_ % 1024));
+    group_.barrier();
+    const int64_t begin_ns = now_ns();
+    call(trial.kind, elements);
+    const int64_t end_ns = now_ns();
+    board_.stamps()[static_cast<size_t>(group_.rank())] = {.begin_ns = begin_ns, .end_ns = end_ns};
+    group_.barrier();
+    if (group_.rank() != 0) return 0;
+    int64_t first = std::numeric_limits<int64_t>::max();
+    int64_t last = 0;
+    for (const RankStamps& stamps : board_.stamps()) {
+      first = std::min(first, stamps.begin_ns);
+      last = std::max(last, stamps.end_ns);
+    }
+    return static_cast<double>(last - first) / 1e3;
+  }
+
+  void call(StepKind kind, int64_t elements) {
+    const std::vector<int64_t> parts = even_parts(elements, group_.size());
+    const int64_t own = parts[static_cast<size_t>(group_.rank())];
+    const std::span<const float> input(input_);
+    const std::span<float> output(output_);
+    const auto count = static_cast<size_t>(elements);
+    const auto part = static_cast<size_t>(own);
+    switch (kind) {
+      case StepKind::all_gather:
+        return group_.all_gather_v<float>(input.first(part), output.first(count), parts);
+      case StepKind::reduce_scatter:
+        return group_.reduce_scatter_v<float>(input.first(count), output.first(part), parts);
+      case StepKind::all_reduce:
+        return group_.all_reduce<float>(input.first(count), output.first(count));
+      case StepKind::all_to_all: {
+        const std::vector<int64_t> received(parts.size(), own);
+        return group_.all_to_all_v<float>(input.first(count), parts, output.first(part * received.size()),
+                                          received);
+      }
+      default:
+        return send_to_next(elements);
+    }
+  }
+
+  void send_to_next(int64_t elements) {
+    const int64_t ranks = group_.size();
+    std::vector<int64_t> sent(static_cast<size_t>(ranks), 0);
+    std::vector<int64_t> received(static_cast<size_t>(ranks), 0);
+    sent[static_cast<size_t>((group_.rank() + 1) % ranks)] = elements;
+    received[static_cast<size_t>((group_.rank() + ranks - 1) % ranks)] = elements;
+    const auto count = static_cast<size_t>(elements);
+    group_.all_to_all_v<float>(std::span<const float>(input_).first(count), sent,
+                               std::span<float>(output_).first(count), received);
+  }
+
+  const std::vector<Trial>& trials_;
+  const TrialLimits& limits_;
+  const TrialBoard& board_;
+  HostGroup group_;
+  std::vector<float> input_;
+  std::vector<float> output_;
+  int64_t calls_ = 0;
+  RankClock::time_point begin_;
+};
+
+// NOLINTBEGIN(concurrency-mt-unsafe): this process has one thread
+void take_place(int64_t rank, const std::string& job, const TrialLimits& limits) {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(limits.ranks).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(limits.ranks).c_str(), 1);
+  setenv("SHARDWAY_JOB", job.c_str(), 1);
+  setenv("SHARDWAY_QUIET", "1", 1);
+}
+// NOLINTEND(concurrency-mt-unsafe)
+
+}  // namespace
+
+void be_trial_rank(int64_t rank, const std::string& job, const std::vector<Trial>& trials,
+                   const TrialLimits& limits, const TrialBoard& board) {
+  constexpr auto kPatience = std::chrono::minutes(2);
+  try {
+    take_place(rank, job, limits);
+    TrialRank(trials, limits, board, HostGroup::join({.timeout = kPatience})).run();
+    _exit(0);
+  } catch (const std::exception& error) {
+    int64_t nobody = -1;
+    if (board.words().failed_rank.compare_exchange_strong(nobody, rank))
+      std::snprintf(board.words().why.data(), board.words().why.size(), "%s", error.what());
+    _exit(1);
+  }
+}
+
+}  // namespace shardway::cli

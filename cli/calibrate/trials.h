@@ -1,0 +1,47 @@
+// Calls that local ranks make and time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "plan/price/calibration.h"
+
+namespace shardway::cli {
+
+// One call that is repeated.
+struct Trial {
+  StepKind kind = StepKind::all_gather;
+  int64_t bytes = 0;
+  bool is_held_out = false;
+};
+
+// Every kind at sizes that double from the least to the most. Every second size is held out of the fit.
+std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes);
+
+struct TrialLimits {
+  int64_t ranks = 2;
+  std::chrono::seconds time = std::chrono::seconds(30);  // one round of all trials is made in any case
+  bool takes_whole_time = false;                         // else it ends when the spread is known
+};
+
+// How far the ranks are, for whoever watches.
+struct TrialProgress {
+  int64_t rounds = 0;   // of all trials
+  double of_round = 0;  // of the round that is being made, from 0 to 1
+  double elapsed_s = 0;
+};
+
+struct TrialResults {
+  std::vector<std::vector<double>> us = {};  // [trial][repetition]
+  bool is_complete = true;                   // false: it was stopped
+};
+
+// Starts the ranks, and measures until the time is over, the spread of the trials is known, or `watch`, which
+// is called several times a second, returns false. Throws std::runtime_error if a rank fails; the others are
+// ended then.
+TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits,
+                     const std::function<bool(const TrialProgress&)>& watch);
+
+}  // namespace shardway::cli

@@ -1,0 +1,202 @@
+#include "plan/price/calibration.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+
+#include "plan/price/network.h"
+
+namespace shardway {
+namespace {
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+// What a rank does in a call, in units of the figures that price it: a base, peers met, and bytes that it
+// moves over links, copies and combines.
+enum Figure : size_t { base, latency, link, copy, reduce, figures };
+using Figures = std::array<double, figures>;
+
+Figures work_of(StepKind kind, int64_t bytes, int64_t ranks) {
+  const auto whole = static_cast<double>(bytes);
+  const auto peers = static_cast<double>(ranks - 1);
+  const double part = whole / static_cast<double>(ranks);
+  switch (kind) {
+    case StepKind::all_gather:
+    case StepKind::all_to_all:
+      return {1, peers, peers * part, part, 0};
+    case StepKind::reduce_scatter:
+      return {1, peers, peers * part, part, whole};
+    case StepKind::all_reduce:
+      return {1, 2 * peers, 2 * peers * part, 0, whole};
+    case StepKind::permute:
+      return {1, 1, whole, 0, 0};
+    default:
+      throw std::invalid_argument(std::string("calibration: a call of the kind ") + name_of(kind) +
+                                  " is not measured");
+  }
+}
+
+double us_of(const Figures& work, const Figures& prices) {
+  double us = 0;
+  for (size_t i = 0; i < figures; ++i) us += work[i] * prices[i];
+  return us;
+}
+
+double gib_per_s(double us_per_byte) { return us_per_byte > 0 ? 1e6 / (us_per_byte * kGib) : 0; }
+
+Figures prices_of(const Topology& topology) {
+  return {topology.base_us, topology.within_host.latency_us, us_per_byte(topology.within_host.gib_per_s),
+          us_per_byte(topology.copy_gib_per_s), us_per_byte(topology.reduce_gib_per_s)};
+}
+
+// One equation of the fit, divided by the time that was measured: errors are relative.
+Figures relative_work_of(const MeasuredCall& call, int64_t ranks) {
+  Figures work = work_of(call.kind, call.bytes, ranks);
+  for (double& share : work) share /= call.us;
+  return work;
+}
+
+// Least squares in the figures whose bits are set in `used`; the others are 0.
+class NormalEquations {
+ public:
+  explicit NormalEquations(const std::vector<Figures>& rows) {
+    for (const Figures& row : rows) {
+      for (size_t i = 0; i < figures; ++i) {
+        right_[i] += row[i];
+        for (size_t j = 0; j < figures; ++j) left_[i][j] += row[i] * row[j];
+      }
+    }
+  }
+
+  // Nothing where the rows do not tell these figures apart.
+  std::optional<Figures> solved(unsigned used) const {
+    std::vector<size_t> at;
+    for (size_t i = 0; i < figures; ++i) {
+      if ((used >> i & 1U) != 0) at.push_back(i);
+    }
+    const size_t count = at.size();
+    std::vector<std::vector<double>> rows(count, std::vector<double>(count + 1));
+    for (size_t i = 0; i < count; ++i) {  // scaled to a diagonal of ones
+      for (size_t j = 0; j < count; ++j) rows[i][j] = left_[at[i]][at[j]] / (scale(at[i]) * scale(at[j]));
+      rows[i][count] = right_[at[i]] / scale(at[i]);
+    }
+    if (!eliminate(rows)) return std::nullopt;
+    Figures found{};
+    for (size_t i = 0; i < count; ++i) found[at[i]] = rows[i][count] / rows[i][i] / scale(at[i]);
+    return found;
+  }
+
+ private:
+  double scale(size_t i) const { return left_[i][i] > 0 ? std::sqrt(left_[i][i]) : 1; }
+
+  static bool eliminate(std::vector<std::vector<double>>& rows) {
+    constexpr double kSmallestPivot = 1e-9;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      size_t best = i;
+      for (size_t k = i + 1; k < rows.size(); ++k) {
+        if (std::abs(rows[k][i]) > std::abs(rows[best][i])) best = k;
+      }
+      std::swap(rows[i], rows[best]);
+      if (std::abs(rows[i][i]) < kSmallestPivot) return false;
+      for (size_t k = 0; k < rows.size(); ++k) {
+        if (k == i) continue;
+        const double factor = rows[k][i] / rows[i][i];
+        for (size_t j = i; j <= rows.size(); ++j) rows[k][j] -= factor * rows[i][j];
+      }
+    }
+    return true;
+  }
+
+  std::array<Figures, figures> left_{};
+  Figures right_{};
+};
+
+double squared_error(const std::vector<Figures>& rows, const Figures& prices) {
+  double error = 0;
+  for (const Figures& row : rows) error += std::pow(us_of(row, prices) - 1, 2);
+  return error;
+}
+
+// There are few figures, so every choice of those that are not 0 is tried. A link must cost something.
+Figures least_squares(const std::vector<Figures>& rows) {
+  const NormalEquations equations(rows);
+  std::optional<Figures> best;
+  double least = 0;
+  for (unsigned used = 0; used < 1U << figures; ++used) {
+    if ((used >> link & 1U) == 0) continue;
+    const auto found = equations.solved(used);
+    if (!found || (*found)[link] <= 0) continue;
+    if (std::any_of(found->begin(), found->end(), [](double price) { return price < 0; })) continue;
+    const double error = squared_error(rows, *found);
+    if (best && error >= least) continue;
+    best = found;
+    least = error;
+  }
+  if (!best) throw std::invalid_argument("calibration: no figures fit the calls that were measured");
+  return *best;
+}
+
+double quartile_of(std::vector<double> values, double share) {
+  const auto at = static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<size_t>(at)];
+}
+
+}  // namespace
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) throw std::invalid_argument("calibration: there is no median of nothing");
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+MeasuredCall summary_of(StepKind kind, int64_t bytes, const std::vector<double>& repetitions) {
+  if (repetitions.size() < 2)
+    throw std::invalid_argument("calibration: a call needs at least two repetitions");
+  std::array<std::vector<double>, 2> halves;
+  for (size_t i = 0; i < repetitions.size(); ++i) halves[i % 2].push_back(repetitions[i]);
+  const double even = median_of(halves[0]);
+  const double odd = median_of(halves[1]);
+  const double us = median_of(repetitions);
+  return {.kind = kind,
+          .bytes = bytes,
+          .us = us,
+          .spread = (quartile_of(repetitions, 0.75) - quartile_of(repetitions, 0.25)) / us,
+          .retest_error = 2 * std::abs(even - odd) / (even + odd)};
+}
+
+double modelled_us(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology) {
+  return us_of(work_of(kind, bytes, ranks), prices_of(topology));
+}
+
+Topology fitted_topology(const std::vector<MeasuredCall>& calls, int64_t ranks) {
+  std::vector<Figures> rows;
+  for (const MeasuredCall& call : calls) {
+    if (!call.is_held_out) rows.push_back(relative_work_of(call, ranks));
+  }
+  if (rows.size() < figures)
+    throw std::invalid_argument("calibration: " + std::to_string(rows.size()) + " calls are too few to fit " +
+                                std::to_string(figures) + " figures");
+  const Figures prices = least_squares(rows);
+  return {.base_us = prices[base],
+          .within_host = {.latency_us = prices[latency], .gib_per_s = gib_per_s(prices[link])},
+          .copy_gib_per_s = gib_per_s(prices[copy]),
+          .reduce_gib_per_s = gib_per_s(prices[reduce]),
+          .source = "measured"};
+}
+
+double held_out_error(const std::vector<MeasuredCall>& calls, int64_t ranks, const Topology& topology) {
+  std::vector<double> held_out;
+  std::vector<double> all;
+  for (const MeasuredCall& call : calls) {
+    const double error = std::abs(modelled_us(call.kind, call.bytes, ranks, topology) - call.us) / call.us;
+    all.push_back(error);
+    if (call.is_held_out) held_out.push_back(error);
+  }
+  return median_of(held_out.empty() ? all : held_out);
+}
+
+}  // namespace shardway

@@ -1,0 +1,63 @@
+// Calls that were timed on a machine, and the topology whose prices fit them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shardway/plan.h"
+#include "shardway/topology.h"
+
+namespace shardway {
+
+// What the repetitions of one call took. `bytes` is what a rank gathers, reduces, exchanges or sends.
+struct MeasuredCall {
+  StepKind kind = StepKind::all_gather;
+  int64_t bytes = 0;
+  double us = 0;            // the median
+  double spread = 0;        // from the lower quartile to the upper one, as a share of the median
+  double retest_error = 0;  // by how much the medians of odd and even repetitions differ, as a share
+  bool is_held_out = false;
+
+  bool operator==(const MeasuredCall&) const = default;
+};
+
+// Where, when and how the figures of a topology were measured, and how well they fit.
+struct Calibration {
+  std::string machine = {};
+  std::string processor = {};
+  int64_t cores = 1;  // that the ranks could use
+  int64_t ranks = 2;
+  std::string backend = {};
+  std::string date = {};      // 2026-01-31T12:00:00Z
+  bool is_complete = true;    // false: it was interrupted
+  int64_t repetitions = 0;    // of the call that was repeated least
+  double retest_error = 0;    // the median over all calls
+  double held_out_error = 0;  // the median over the calls that the fit did not see
+  std::vector<MeasuredCall> calls = {};
+
+  bool ranks_share_cores() const { return ranks > cores; }
+  bool operator==(const Calibration&) const = default;
+};
+
+// The kinds of steps that are measured.
+inline constexpr StepKind kMeasuredKinds[] = {StepKind::all_gather, StepKind::reduce_scatter,
+                                              StepKind::all_reduce, StepKind::all_to_all, StepKind::permute};
+
+// The median, and a call by its repetitions in the order in which they were made. They are at least two.
+double median_of(std::vector<double> values);
+MeasuredCall summary_of(StepKind kind, int64_t bytes, const std::vector<double>& repetitions);
+
+// What a call costs between ranks of one host by the planner's prices, if all of them have equal parts.
+double modelled_us(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology);
+
+// The topology of one host that prices these calls best: base, latency, and bandwidths of links, copies and
+// reductions. The sum of the squared relative errors is the least of all figures that are not negative. Calls
+// that are held out do not count. The figures between hosts stay assumed. Throws std::invalid_argument if too
+// few calls are left for that.
+Topology fitted_topology(const std::vector<MeasuredCall>& calls, int64_t ranks);
+
+// The median relative error of the prices of calls that are held out; of all calls if none is.
+double held_out_error(const std::vector<MeasuredCall>& calls, int64_t ranks, const Topology& topology);
+
+}  // namespace shardway

@@ -1,0 +1,18 @@
+// What this machine is called, and what it has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace shardway::shm {
+
+// Its name among others; empty if it has none.
+std::string name_of_machine();
+
+// The model of the processor as the system writes it, or its kind where the system does not say.
+std::string model_of_processor();
+
+// How many cores the processes that this one starts can use, by affinity and control group.
+int64_t usable_cores();
+
+}  // namespace shardway::shm

@@ -1,0 +1,128 @@
+"""`shardway calibrate`: the file that it writes, what reads it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import run_program, started_program
+
+PROGRAM = Path(sys.executable).with_name("shardway")
+LIMIT_S = 170
+INTERRUPTED = 128 + signal.SIGINT
+QUICK = ("--seconds", 1, "--most", "32KiB")
+PLAN = ("plan", "--shape", "64x64", "--from", "S0", "--to", "R")
+
+
+def calibrate(*words: object) -> subprocess.CompletedProcess[str]:
+    return run_program([PROGRAM, "calibrate", *words], timeout_s=LIMIT_S)
+
+
+def test_two_ranks_write_a_file_that_plans_are_priced_with(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    answer = calibrate("-n", 2, "-o", path, *QUICK)
+    assert answer.returncode == 0, answer.stderr
+    assert f"{path} is written" in answer.stdout
+    assert answer.stderr == "", "no progress where standard error is no terminal"
+    document = json.loads(path.read_text())
+    measured = document["measured"]
+    assert measured["ranks"] == 2
+    assert measured["backend"] == "shared memory"
+    assert measured["complete"] is True
+    assert measured["ranks_share_cores"] == (measured["cores"] < 2)
+    assert {call["op"] for call in measured["calls"]} == {
+        "all_gather",
+        "reduce_scatter",
+        "all_reduce",
+        "all_to_all",
+        "permute",
+    }
+    assert sorted({call["bytes"] for call in measured["calls"]}) == [1024 * 2**i for i in range(6)]
+    assert sorted({call["bytes"] for call in measured["calls"] if call["held_out"]}) == [2048, 8192, 32768]
+    assert all(call["us"] > 0 for call in measured["calls"])
+    plan = run_program([PROGRAM, *PLAN, "--mesh", "2", "--topology", path], timeout_s=LIMIT_S)
+    assert plan.returncode == 0, plan.stderr
+    assert plan.stderr == ""
+    assert "priced by the measured topology" in plan.stdout
+    assert list(tmp_path.iterdir()) == [path], "nothing is left beside the file"
+
+
+def test_another_number_of_ranks_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    assert calibrate("-n", 2, "-o", path, *QUICK).returncode == 0
+    plan = run_program([PROGRAM, *PLAN, "--mesh", "8", "--topology", path], timeout_s=LIMIT_S)
+    assert plan.returncode == 0, plan.stderr
+    assert plan.stderr.count("\n") == 1, plan.stderr
+    assert f"{path}: its figures were measured with 2 ranks (this is for 8)" in plan.stderr
+
+
+def interrupted_after(seconds: float, path: Path) -> tuple[int, str]:
+    """The exit code, and what was printed."""
+    words = ("-n", 2, "-o", path, "--seconds", 600, "--whole-time", "--most", "8KiB")
+    with started_program([PROGRAM, "calibrate", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as program:
+        time.sleep(seconds)
+        program.send_signal(signal.SIGINT)
+        printed, _ = program.communicate(timeout=LIMIT_S)
+        return program.returncode, printed
+
+
+def test_an_interrupted_measurement_is_kept_and_does_not_replace_another(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    path.write_text("a good file")
+    partial = tmp_path / "topology.json.partial"
+    for seconds in (1, 5, 25):  # a busy machine needs longer for the first round
+        code, printed = interrupted_after(seconds, path)
+        assert path.read_text() == "a good file"
+        if code == INTERRUPTED:
+            break
+        if code == -signal.SIGINT:  # it came before the program was ready for it
+            continue
+        assert code == 1
+        assert "interrupted before every call was made: nothing is written" in printed
+        assert not partial.exists()
+    assert code == INTERRUPTED
+    assert f"{partial} has what was measured" in printed
+    assert json.loads(partial.read_text())["measured"]["complete"] is False
+    assert sorted(tmp_path.iterdir()) == [path, partial]
+
+
+def test_a_rank_that_dies_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    words = ("-n", 3, "-o", path, "--seconds", 600, "--whole-time", "--most", "8KiB")
+    with started_program([PROGRAM, "calibrate", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as program:
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+        limit = time.monotonic() + LIMIT_S
+        while len(ranks := children.read_text().split()) < 3:
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        os.kill(int(ranks[1]), signal.SIGKILL)
+        printed, _ = program.communicate(timeout=LIMIT_S)
+    assert program.returncode == 1
+    assert "rank" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("-n", 1, "-o", "{folder}/t.json"), "one rank has nobody to send to; give at least 2"),
+        (("-n", 0, "-o", "{folder}/t.json"), "must be at least 1"),
+        (("-n", 257, "-o", "{folder}/t.json"), "more than 256"),
+        (("-n", 2, "-o", "{folder}/none/t.json"), "cannot be written: No such file or directory"),
+        (("-n", 2, "-o", "{folder}"), "cannot be written: Is a directory"),
+        (("-n", 2, "-o", "{folder}/t.json", "--most", "4KiB"), "from 8KiB to 1GiB"),
+        (("-n", 2), "required"),
+    ],
+)
+def test_a_mistake_is_said_before_anything_is_measured(tmp_path: Path, words: tuple[object, ...], what: str) -> None:
+    answer = calibrate(*(str(word).format(folder=tmp_path) for word in words))
+    assert answer.returncode == 2
+    assert what in answer.stderr
+    assert list(tmp_path.iterdir()) == []
