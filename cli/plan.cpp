@@ -9,6 +9,7 @@
 #include "cli/subcommand.h"
 #include "cli/sweep_plot.h"
 #include "cli/whole_file.h"
+#include "plan/geometry/cost_text.h"
 #include "plan/text/calibration_file.h"
 #include "plan/text/json.h"
 #include "shardway/page.h"
@@ -45,9 +46,9 @@ ExitCode print_price(const PlanCall& call, const PlanQuestion& question) {
   if (call.wants_json) {
     print(Json{{"version", 1}, {"rules", call.rules}, {"cost_us", cost_us}}.dump(1) + "\n");
   } else {
-    char text[64];
-    std::snprintf(text, sizeof text, "%.9f us by the rules ", cost_us);
-    print(text + call.rules + ", which have prices and no plans\n");
+    const bool is_estimate = gives_estimates(question.options.topology->source);
+    print(cost_in_us(cost_us, is_estimate) + " by the rules " + call.rules +
+          ", which have prices and no plans\n");
   }
   return ExitCode::yes;
 }
@@ -60,7 +61,8 @@ ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
   if (call.wants_json) {
     print(sweep_json(*question.sweep, rows) + "\n");
   } else {
-    print(sweep_text(question.from, question.to, *question.sweep, rows, terminal_of_stdout()) +
+    print(sweep_text(question.from, question.to, *question.sweep, rows,
+                     gives_estimates(question.options.topology->source), terminal_of_stdout()) +
           (call.plot.empty() ? "" : "\nthe plot is " + call.plot + "\n"));
   }
   return ExitCode::yes;

@@ -114,7 +114,8 @@ std::string dressed_explanation(const Plan& plan, const Terminal& terminal) {
   std::string text;
   const std::vector<std::string> lines = lines_of(explain(plan, terminal.columns));
   for (size_t i = 0; i < lines.size(); ++i) {
-    const bool is_detail = lines[i].starts_with("    ") || lines[i].starts_with("priced by");
+    const bool is_detail = lines[i].starts_with("    ") || lines[i].starts_with("priced by") ||
+                           lines[i].starts_with("costs are estimates");
     text += (i == 0 ? bold(terminal, lines[i]) : is_detail ? faint(terminal, lines[i]) : lines[i]) + "\n";
   }
   return text;

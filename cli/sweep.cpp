@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "plan/geometry/cost_text.h"
 #include "plan/geometry/number_text.h"
 #include "plan/text/json.h"
 
@@ -66,8 +67,8 @@ class Sweeper {
   const PlanOptions& options_;
 };
 
-std::string cost_text(const SweepRow& row) {
-  return row.cost_us == kImpossible ? "-" : two_decimals(row.cost_us);
+std::string cost_of(const SweepRow& row, bool is_estimate) {
+  return row.cost_us == kImpossible ? "-" : cost_text(row.cost_us, is_estimate);
 }
 
 std::string right(const std::string& text, size_t width) {
@@ -109,17 +110,18 @@ std::string sweep_heading(const Layout& from, const Layout& to, const Sweep& swe
 }
 
 std::string sweep_text(const Layout& from, const Layout& to, const Sweep& sweep,
-                       const std::vector<SweepRow>& rows, const Terminal& terminal) {
+                       const std::vector<SweepRow>& rows, bool is_estimate, const Terminal& terminal) {
   constexpr size_t kFigure = 12;
   constexpr size_t kBeforePlan = 3 * kFigure + 2;
   const auto columns = static_cast<size_t>(terminal.columns);
   const std::string dim = "dim " + std::to_string(sweep.dim);
   std::string text = bold(terminal, shortened(sweep_heading(from, to, sweep), columns)) + "\n\n" +
-                     right(dim, kFigure) + right("tensor", kFigure) + right("us", kFigure) + "  best plan\n";
+                     right(dim, kFigure) + right("tensor", kFigure) +
+                     right(is_estimate ? "est. us" : "us", kFigure) + "  best plan\n";
   std::string last_plan;
   for (const SweepRow& row : rows) {
     text += right(std::to_string(row.length), kFigure) + right(in_bytes(row.bytes), kFigure) +
-            right(cost_text(row), kFigure);
+            right(cost_of(row, is_estimate), kFigure);
     if (row.plan != last_plan) {
       text += "  " + bold(terminal, shortened(row.plan, columns - std::min(columns, kBeforePlan)));
     }

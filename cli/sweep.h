@@ -26,7 +26,7 @@ std::vector<SweepRow> sweep_plans(const Layout& from, const Layout& to, const Sw
 std::string sweep_heading(const Layout& from, const Layout& to, const Sweep& sweep);
 
 std::string sweep_text(const Layout& from, const Layout& to, const Sweep& sweep,
-                       const std::vector<SweepRow>& rows, const Terminal& terminal);
+                       const std::vector<SweepRow>& rows, bool is_estimate, const Terminal& terminal);
 std::string sweep_json(const Sweep& sweep, const std::vector<SweepRow>& rows);
 
 }  // namespace shardway::cli

@@ -7,6 +7,7 @@
 
 #include "page/pieces.h"
 #include "page/words.h"
+#include "plan/geometry/cost_text.h"
 #include "plan/geometry/number_text.h"
 
 namespace shardway::page {
@@ -251,6 +252,7 @@ SceneJson scene_of(const Plan& plan, const PageOptions& options) {
                   {"total_bytes", plan.total_bytes},
                   {"peak_bytes", plan.peak_bytes},
                   {"topology", plan.topology},
+                  {"is_estimate", gives_estimates(plan.topology)},
                   {"layouts", plan.layouts_searched},
                   {"ranks", all.tiling.ranks},
                   {"rows", all.tiling.rows},

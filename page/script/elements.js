@@ -34,7 +34,7 @@ function inBytes(bytes) {
 }
 
 // Times from assumed costs get two digits and a sign that says so.
-const isAssumed = scene.topology === "assumed";
+const isAssumed = scene.is_estimate;
 
 function inTime(us) {
   if (isAssumed) return us > 0 ? `≈ ${inRoundTime(Number(us.toPrecision(2)))}` : "0 µs";

@@ -3,11 +3,11 @@
 
 #include <pybind11/stl.h>
 
-#include <cstdio>
 #include <stdexcept>
 
 #include "bindings.h"
 #include "bound_tensor.h"
+#include "plan/geometry/cost_text.h"
 #include "shardway/page.h"
 #include "shardway/redistribute.h"
 #include "values.h"
@@ -70,19 +70,21 @@ py::tuple views_of(const py::object& owner, const std::vector<Item>& items) {
   return result;
 }
 
-std::string figures(double cost_us, int64_t bytes) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.2f us, %lld bytes", cost_us, static_cast<long long>(bytes));
-  return text;
+std::string figures(const std::string& cost, int64_t bytes) {
+  return cost + ", " + std::to_string(bytes) + " bytes";
 }
+
+// A step or an alternative does not know whether its cost is an estimate, so it is rounded like one.
+std::string rounded_cost(double cost_us) { return "about " + two_digits(cost_us) + " us"; }
 
 std::string repr_of(const Step& step) {
   return std::string("Step(") + name_of(step.kind) + ": " + placements_text(step.from) + " -> " +
-         placements_text(step.to) + ", " + figures(step.cost_us, step.bytes) + ")";
+         placements_text(step.to) + ", " + figures(rounded_cost(step.cost_us), step.bytes) + ")";
 }
 
 std::string repr_of(const Plan& plan) {
-  return "Plan(" + plan.text() + ": " + figures(plan.cost_us, plan.bytes) + ")";
+  return "Plan(" + plan.text() + ": " +
+         figures(cost_in_us(plan.cost_us, gives_estimates(plan.topology)), plan.bytes) + ")";
 }
 
 // The page in a frame of its own, so that the styles of notebook and page do not affect each other.
@@ -142,8 +144,8 @@ void bind_alternative(py::module_& module) {
       .def_readonly("peak_bytes", &Alternative::peak_bytes)
       .def_readonly("reason", &Alternative::reason)
       .def("__repr__", [](const Alternative& a) {
-        return "Alternative(" + a.name + ", " + a.text + ": " + figures(a.cost_us, a.bytes) + "; " +
-               a.reason + ")";
+        return "Alternative(" + a.name + ", " + a.text + ": " + figures(rounded_cost(a.cost_us), a.bytes) +
+               "; " + a.reason + ")";
       });
 }
 

@@ -3,9 +3,12 @@
 
 #include <pybind11/stl.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "bindings.h"
+#include "plan/text/calibration_file.h"
+#include "shm/memory/machine.h"
 #include "values.h"
 
 namespace shardway::python {
@@ -70,6 +73,38 @@ std::string path_text(const py::object& path) {
   return py::str(py::module_::import("os").attr("fspath")(path)).cast<std::string>();
 }
 
+// A number in the environment, or 0.
+int64_t number_in(const char* variable) {
+  const char* text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): read, never set here
+  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
+}
+
+// A UserWarning if the figures of a file were measured on another machine, or with another number of ranks
+// than this job has. The first rank of a job says it for all.
+void warn_of_doubts(const std::string& path) {
+  if (number_in("RANK") != 0) return;
+  const auto calibration = read_calibration(path);
+  if (!calibration) return;
+  const std::string doubt = doubt_about(*calibration, {.processor = shm::model_of_processor(),
+                                                       .cores = shm::usable_cores(),
+                                                       .ranks = number_in("WORLD_SIZE")});
+  if (!doubt.empty() && PyErr_WarnEx(PyExc_UserWarning, (path + ": " + doubt).c_str(), 1) != 0)
+    throw py::error_already_set();
+}
+
+Topology read_and_compare(const py::object& path) {
+  Topology topology = read_topology(path_text(path));
+  warn_of_doubts(path_text(path));
+  return topology;
+}
+
+Topology default_and_compare() {
+  Topology topology = default_topology();
+  const char* path = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): as above
+  if (path != nullptr && *path != '\0') warn_of_doubts(path);
+  return topology;
+}
+
 std::string repr_of(const Link& link) {
   return "Link(latency_us=" + text_of(py::float_(link.latency_us)) +
          ", gib_per_s=" + text_of(py::float_(link.gib_per_s)) + ")";
@@ -125,9 +160,8 @@ void bind_topology(py::module_& module) {
            py::arg("copy_gib_per_s") = py::none(), py::arg("reduce_gib_per_s") = py::none(),
            py::arg("source") = "given")
       .def_static("assumed", &assumed, py::arg("ranks_per_host") = py::none())
-      .def_static("default", &default_topology)
-      .def_static(
-          "read", [](const py::object& path) { return read_topology(path_text(path)); }, py::arg("path"))
+      .def_static("default", &default_and_compare)
+      .def_static("read", &read_and_compare, py::arg("path"))
       .def_static(
           "from_json",
           [](const py::object& text) { return topology_from_json(read_text("topology: text", text)); },

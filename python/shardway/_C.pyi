@@ -505,7 +505,28 @@ class Topology:
         """The file in SHARDWAY_TOPOLOGY; else assumed, with LOCAL_WORLD_SIZE ranks a host, else one host."""
     @staticmethod
     def read(path: str | PathLike[str]) -> Topology:
-        """The topology of a file, such as `shardway calibrate` writes."""
+        """The topology of a file, such as `shardway calibrate` writes.
+
+        Args:
+            path: the file; docs/topology.md has its fields.
+
+        Returns:
+            Its figures; `source` says where they come from.
+
+        Raises:
+            ValueError: the file cannot be read, or a field is missing, unknown or impossible; the error names it.
+
+        A UserWarning says if the figures were measured with another processor, number of cores, or number of ranks than
+        this job has (WORLD_SIZE).
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            ...     _ = file.write(sw.Topology(base_us=3.0, source="measured").to_json())
+            ...     _ = file.seek(0)
+            ...     sw.Topology.read(file.name).base_us
+            3.0
+        """
     @staticmethod
     def from_json(text: str) -> Topology:
         """The topology of a text as `to_json` writes it."""

@@ -1,6 +1,7 @@
 """Collectives of tensors whose size differs per rank: differentiable, on any torch.distributed group, no padding."""
 
 import os as _os
+from contextlib import suppress as _suppress
 
 import torch as _torch
 
@@ -56,6 +57,11 @@ from shardway._rooted import broadcast, gather_v, scatter_v
 from shardway._shrink import shrink
 from shardway._stats import dump_last_calls, last_calls, stats
 from shardway._trace import Trace, trace
+
+# A file that was measured on another machine is told once. One that cannot be read is told when it is used.
+if _os.environ.get("SHARDWAY_TOPOLOGY"):
+    with _suppress(ValueError):
+        Topology.default()
 
 # For cmake -DCMAKE_PREFIX_PATH=…, as torch.utils.cmake_prefix_path is: find_package(shardway CONFIG) looks there.
 cmake_prefix_path: str = _os.path.dirname(_os.path.abspath(__file__))

@@ -8,6 +8,8 @@ import math
 import pickle
 import random
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -184,7 +186,9 @@ def test_steps_outlive_their_plan():
 
 
 def test_explain_names_the_steps_their_cost_and_what_lost():
-    plan = sw.plan(layout(S0, P, shape=(4096, 4096)), layout(R, S1, shape=(4096, 4096)))
+    plan = sw.plan(
+        layout(S0, P, shape=(4096, 4096)), layout(R, S1, shape=(4096, 4096)), topology=sw.Topology(base_us=7.0)
+    )
     text = plan.explain()
     for step in plan.steps:
         assert step.kind in text
@@ -383,3 +387,45 @@ def test_every_pair_on_a_small_mesh_has_a_plan_or_an_infinite_cost():
                 sw.plan(*ends)
         else:
             assert sw.redistribute_cost(*ends) == sw.plan(*ends).cost_us < math.inf
+
+
+MEASURED = {
+    "machine": "elsewhere",
+    "processor": "another processor",
+    "cores": 1,
+    "ranks": 3,
+    "ranks_share_cores": True,
+    "backend": "shared memory",
+    "date": "2026-01-31T12:00:00Z",
+    "complete": True,
+    "repetitions": 12,
+    "retest_error": 0.02,
+    "held_out_error": 0.1,
+    "calls": [],
+}
+
+
+def measured_file(folder: Path, measured: dict[str, Any]) -> Path:
+    path = folder / "topology.json"
+    document = json.loads(sw.Topology(base_us=3.0, source="measured").to_json())
+    path.write_text(json.dumps({**document, "measured": measured}))
+    return path
+
+
+def test_figures_of_another_machine_are_warned_of_when_they_are_read(tmp_path: Path) -> None:
+    path = measured_file(tmp_path, MEASURED)
+    with pytest.warns(UserWarning, match="measured on another processor"):
+        assert sw.Topology.read(path).base_us == 3.0
+
+
+def test_a_measured_file_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="colour"):
+        sw.Topology.read(measured_file(tmp_path, {**MEASURED, "colour": "blue"}))
+
+
+def test_repr_calls_assumed_costs_estimates_and_leaves_measured_ones() -> None:
+    a = sw.Layout((4096, 4096), torch.float32, sw.Mesh((4,)), [sw.Shard(0)])
+    b = a.with_([sw.Replicate()])
+    assert "est. 540 us" in repr(sw.plan(a, b, topology=sw.Topology.assumed()))
+    assert "543.89 us" in repr(sw.plan(a, b, topology=sw.Topology(base_us=7.6, source="measured")))
+    assert "about 540 us" in repr(sw.plan(a, b, topology=sw.Topology.assumed()).steps[0])

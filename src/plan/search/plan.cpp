@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "plan/geometry/cost_text.h"
 #include "plan/geometry/exchange_rules.h"
 #include "plan/geometry/number_text.h"
 #include "plan/search/steps.h"
@@ -104,16 +105,18 @@ std::string reason_of(const Alternative& loser, const Plan& plan, std::optional<
   double latency_us = 0;
   for (const Step& step : plan.steps) latency_us += step.latency_us;
   const auto as_shown = [](double us) { return std::abs(us) < 0.005 ? 0 : us; };  // with two decimals
+  const bool is_estimate = gives_estimates(plan.topology);
+  const auto shown = [&](double us) { return cost_text(us, is_estimate); };
   const double dearer = loser.cost_us - plan.cost_us;
   const double by_latency = as_shown(loser.latency_us - latency_us);
   const double by_bytes = as_shown(dearer - by_latency);
-  std::string text = "+" + two_decimals(dearer) + " us";
+  std::string text = "+" + shown(dearer) + " us";
   if (by_latency != 0 || by_bytes != 0) text += ": ";
-  if (by_latency > 0) text += "+" + two_decimals(by_latency) + " for steps and messages";
+  if (by_latency > 0) text += "+" + shown(by_latency) + " for steps and messages";
   if (by_latency > 0 && by_bytes != 0) text += ", ";
-  if (by_bytes > 0) text += "+" + two_decimals(by_bytes) + " for bytes";
-  if (by_bytes < 0) text += "although " + two_decimals(-by_bytes) + " less for bytes";
-  if (by_latency < 0) text += ", although " + two_decimals(-by_latency) + " less for steps and messages";
+  if (by_bytes > 0) text += "+" + shown(by_bytes) + " for bytes";
+  if (by_bytes < 0) text += "although " + shown(-by_bytes) + " less for bytes";
+  if (by_latency < 0) text += ", although " + shown(-by_latency) + " less for steps and messages";
   return text;
 }
 

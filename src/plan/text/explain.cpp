@@ -2,12 +2,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "plan/geometry/cost_text.h"
 #include "plan/geometry/number_text.h"
 #include "shardway/plan.h"
 
 namespace shardway {
 namespace {
 
+constexpr const char* kHowToMeasure =
+    "costs are estimates from assumed figures; `shardway calibrate` measures those of a machine";
 constexpr int64_t kWideEnoughForAll = 96;
 constexpr size_t kLeastWidth = 8;
 
@@ -88,11 +91,14 @@ std::string table_of(std::vector<TextRow> rows, int64_t columns) {
 
 std::string steps_table(const Plan& plan, int64_t columns) {
   const bool is_wide = columns >= kWideEnoughForAll;
-  std::vector<TextRow> rows = {{"", "step", "to", "us", "of it waiting", "sent", "peak"}};
+  const bool is_estimate = gives_estimates(plan.topology);
+  const std::string us = is_estimate ? "est. us" : "us";
+  std::vector<TextRow> rows = {{"", "step", "to", us, "of it waiting", "sent", "peak"}};
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
-    rows.push_back({std::to_string(i + 1), span_of(step), target_of(step), two_decimals(step.cost_us),
-                    two_decimals(step.latency_us), in_bytes(step.bytes), in_bytes(step.peak_bytes)});
+    rows.push_back({std::to_string(i + 1), span_of(step), target_of(step),
+                    cost_text(step.cost_us, is_estimate), cost_text(step.latency_us, is_estimate),
+                    in_bytes(step.bytes), in_bytes(step.peak_bytes)});
   }
   if (plan.in_two_levels) {
     rows.front().emplace_back("crossing");
@@ -135,9 +141,10 @@ std::string explain(const Plan& plan, int64_t columns) {
               columns);
   if (plan.relabelling) text += wrapped(to_string(*plan.relabelling), columns);
   if (plan.steps.empty()) return text + "nothing to do: the layouts are the same\n";
+  const bool is_estimate = gives_estimates(plan.topology);
   text +=
       wrapped(std::to_string(plan.steps.size()) + (plan.steps.size() == 1 ? " step, " : " steps, ") +
-                  two_decimals(plan.cost_us) + " us; the busiest rank sends " + in_bytes(plan.bytes) +
+                  cost_in_us(plan.cost_us, is_estimate) + "; the busiest rank sends " + in_bytes(plan.bytes) +
                   ", all ranks " + in_bytes(plan.total_bytes) + "; peak memory " + in_bytes(plan.peak_bytes),
               columns);
   if (plan.in_two_levels) {
@@ -147,14 +154,14 @@ std::string explain(const Plan& plan, int64_t columns) {
   }
   text += "\n" + steps_table(plan, columns) + "\n";
   for (const Alternative& lost : plan.alternatives) {
-    text += wrapped(lost.name + ": " + two_decimals(lost.cost_us) + " us, " + lost.reason, columns);
+    text += wrapped(lost.name + ": " + cost_in_us(lost.cost_us, is_estimate) + ", " + lost.reason, columns);
     text += "    " + shortened(lost.text, static_cast<size_t>(std::max<int64_t>(columns - 4, 0))) + "\n";
   }
-  return text +
-         wrapped("priced by the " + plan.topology + " topology among " +
-                     std::to_string(plan.layouts_searched) +
-                     " layouts; steps between them that were priced: " + std::to_string(plan.steps_priced),
-                 columns);
+  text +=
+      wrapped("priced by the " + plan.topology + " topology among " + std::to_string(plan.layouts_searched) +
+                  " layouts; steps between them that were priced: " + std::to_string(plan.steps_priced),
+              columns);
+  return is_estimate ? text + wrapped(kHowToMeasure, columns) : text;
 }
 
 }  // namespace shardway

@@ -10,9 +10,9 @@ namespace shardway::shm {
 std::string name_of_machine();
 
 // The model of the processor as the system writes it, or its kind where the system does not say.
-std::string model_of_processor();
+[[gnu::visibility("default")]] std::string model_of_processor();
 
 // How many cores the processes that this one starts can use, by affinity and control group.
-int64_t usable_cores();
+[[gnu::visibility("default")]] int64_t usable_cores();
 
 }  // namespace shardway::shm

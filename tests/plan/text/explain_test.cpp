@@ -5,6 +5,7 @@
 
 #include "arbitrary_layouts.h"
 #include "effort.h"
+#include "plan/geometry/cost_text.h"
 #include "shardway/plan.h"
 
 namespace shardway::testing {
@@ -49,6 +50,33 @@ TEST(Explain, InTwoLevelsSaysWhatCrossesBetweenHosts) {
   EXPECT_EQ(again.crossing_bytes, 4 << 20);
   EXPECT_EQ(again.steps.front().crossing_bytes, 4 << 20);
   EXPECT_EQ(explain(again), explain(*best));
+}
+
+std::string explained_by(const Topology& topology) {
+  const Layout rows({4096, 4096}, DType::f32, Mesh({4}), {shard(0)});
+  return explain(*plan(rows, rows.with({replicate()}), {.topology = topology}));
+}
+
+TEST(Explain, CallsCostsByAssumedFiguresEstimatesAndRoundsThem) {
+  const std::string assumed = explained_by(Topology{});
+  EXPECT_NE(assumed.find("1 step, est. 540 us;"), std::string::npos) << assumed;  // 542.89
+  EXPECT_NE(assumed.find("costs are estimates"), std::string::npos) << assumed;
+  EXPECT_EQ(assumed.find("542.8"), std::string::npos) << assumed;
+}
+
+TEST(Explain, GivesMeasuredCostsAsTheyAre) {
+  const std::string measured = explained_by(Topology{.base_us = 7.6, .source = "measured"});
+  EXPECT_NE(measured.find("1 step, 543.89 us;"), std::string::npos) << measured;
+  EXPECT_EQ(measured.find("est."), std::string::npos) << measured;
+}
+
+TEST(CostText, HasTwoDigitsOfAnEstimate) {
+  const std::vector<std::pair<double, const char*>> known = {
+      {0, "0"},     {371.93, "370"}, {95.9, "96"},      {99.6, "100"},        {8.4, "8.4"},
+      {9.96, "10"}, {0.6, "0.60"},   {0.0625, "0.062"}, {1234567, "1200000"}, {-47.3, "-47"}};
+  for (const auto& [us, text] : known) EXPECT_EQ(two_digits(us), text);
+  EXPECT_EQ(cost_in_us(371.927, true), "est. 370 us");
+  EXPECT_EQ(cost_in_us(371.927, false), "371.93 us");
 }
 
 }  // namespace
