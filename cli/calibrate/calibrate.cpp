@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/calibrate/calibration_report.h"
 #include "cli/calibrate/trials.h"
 #include "cli/notation.h"
 #include "cli/subcommand.h"
@@ -162,17 +161,18 @@ ExitCode answer(const WrittenCalibrate& written) {
       kLeastBytes, written.most.empty() ? kUsualMostBytes : value_of("--most", written.most, read_most));
   refuse_unwritable(written.output);
   const TrialResults results = measure_until_interrupted(trials, limits);
-  const std::optional<MeasuredTopology> found = topology_of(trials, results,
-                                                            {.machine = shm::name_of_machine(),
-                                                             .processor = shm::model_of_processor(),
-                                                             .cores = shm::usable_cores(),
-                                                             .ranks = limits.ranks,
-                                                             .backend = "shared memory",
-                                                             .date = date_of_now()});
+  const std::optional<MeasuredTopology> found = measured_topology(trials, results.us,
+                                                                  {.machine = shm::name_of_machine(),
+                                                                   .processor = shm::model_of_processor(),
+                                                                   .cores = shm::usable_cores(),
+                                                                   .ranks = limits.ranks,
+                                                                   .backend = "shared memory",
+                                                                   .date = date_of_now(),
+                                                                   .is_complete = results.is_complete});
   if (!found) throw Refusal("it was interrupted before every call was made: nothing is written");
   const std::string place = place_for(written.output, results.is_complete);
   write_whole(place, to_json(found->topology, found->calibration) + "\n");
-  print(text_of(*found) + place +
+  print(report_of(*found) + place +
         (results.is_complete ? " is written\n" : " has what was measured until the interruption\n"));
   return results.is_complete ? ExitCode::yes : static_cast<ExitCode>(kInterrupted);
 }

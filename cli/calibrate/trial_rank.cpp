@@ -48,7 +48,7 @@ class TrialRank {
     begin_ = RankClock::now();
     for (int64_t round = 0;; ++round) {
       for (size_t i = 0; i < trials_.size(); ++i) {
-        if (!agree_to_go_on(round)) return;
+        if (!agree_to_go_on(round, i)) return;
         const int repetitions = trials_[i].bytes < kManyBytes ? kRepetitionsOfSmall : kRepetitionsOfLarge;
         for (int k = 0; k < repetitions; ++k) {
           const double us = time(trials_[i]);
@@ -61,18 +61,18 @@ class TrialRank {
 
  private:
   // Rank 0 decides. The word is not written again before every rank has read it: a trial has barriers.
-  bool agree_to_go_on(int64_t round) {
+  bool agree_to_go_on(int64_t round, size_t trial) {
     std::atomic<bool>& goes_on = board_.words().goes_on;
-    if (group_.rank() == 0) goes_on.store(!has_enough(round), std::memory_order_relaxed);
+    if (group_.rank() == 0) goes_on.store(!has_enough(round, trial), std::memory_order_relaxed);
     group_.barrier();
     return goes_on.load(std::memory_order_relaxed);
   }
 
-  bool has_enough(int64_t round) const {
+  bool has_enough(int64_t round, size_t trial) const {
     if (board_.words().must_stop.load(std::memory_order_relaxed)) return true;
     if (round == 0) return false;
     if (RankClock::now() - begin_ >= limits_.time) return true;
-    return !limits_.takes_whole_time && round >= kLeastRounds && retest_error() <= kKnownWell;
+    return trial == 0 && !limits_.takes_whole_time && round >= kLeastRounds && retest_error() <= kKnownWell;
   }
 
   double retest_error() const {

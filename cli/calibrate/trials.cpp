@@ -91,17 +91,6 @@ class TrialProcesses {
 
 }  // namespace
 
-std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes) {
-  std::vector<Trial> trials;
-  bool is_held_out = false;
-  for (int64_t bytes = least_bytes; bytes <= most_bytes; bytes *= 2) {
-    for (const StepKind kind : kMeasuredKinds)
-      trials.push_back({.kind = kind, .bytes = bytes, .is_held_out = is_held_out});
-    is_held_out = !is_held_out;
-  }
-  return trials;
-}
-
 TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits,
                      const std::function<bool(const TrialProgress&)>& watch) {
   const TrialBoard board(static_cast<size_t>(limits.ranks), trials.size());

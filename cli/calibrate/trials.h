@@ -10,16 +10,6 @@
 
 namespace shardway::cli {
 
-// One call that is repeated.
-struct Trial {
-  StepKind kind = StepKind::all_gather;
-  int64_t bytes = 0;
-  bool is_held_out = false;
-};
-
-// Every kind at sizes that double from the least to the most. Every second size is held out of the fit.
-std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes);
-
 struct TrialLimits {
   int64_t ranks = 2;
   std::chrono::seconds time = std::chrono::seconds(30);  // one round of all trials is made in any case

@@ -146,10 +146,46 @@ void bind_link(py::module_& module) {
       });
 }
 
+// What shardway.calibrate needs of the planner: which calls to time, and what follows from it.
+constexpr int64_t kLeastBytes = 1024;
+
+py::list trials_up_to(int64_t most_bytes) {
+  py::list trials;
+  for (const Trial& trial : trials_between(kLeastBytes, most_bytes))
+    trials.append(py::make_tuple(name_of(trial.kind), trial.bytes));
+  return trials;
+}
+
+// The text of the file and the report on it, or None if there are too few repetitions.
+py::object calibrated(int64_t most_bytes, const std::vector<std::vector<double>>& us, int64_t ranks,
+                      const std::string& backend, const std::string& date, bool is_complete) {
+  const std::vector<Trial> trials = trials_between(kLeastBytes, most_bytes);
+  if (us.size() != trials.size())
+    throw std::invalid_argument("calibrate: " + std::to_string(us.size()) + " trials were timed, not " +
+                                std::to_string(trials.size()));
+  const auto found = measured_topology(trials, us,
+                                       {.machine = shm::name_of_machine(),
+                                        .processor = shm::model_of_processor(),
+                                        .cores = shm::usable_cores(),
+                                        .ranks = ranks,
+                                        .backend = backend,
+                                        .date = date,
+                                        .is_complete = is_complete});
+  if (!found) return py::none();
+  return py::make_tuple(to_json(found->topology, found->calibration) + "\n", report_of(*found));
+}
+
+void bind_calibration(py::module_& module) {
+  module.def("trials_up_to", &trials_up_to, py::arg("most_bytes"));
+  module.def("calibrated", &calibrated, py::arg("most_bytes"), py::arg("us"), py::arg("ranks"),
+             py::arg("backend"), py::arg("date"), py::arg("is_complete"));
+}
+
 }  // namespace
 
 void bind_topology(py::module_& module) {
   bind_link(module);
+  bind_calibration(module);
   py::class_<Topology> topology(module, "Topology", "What it costs to move bytes between ranks.");
   topology.attr("__module__") = "shardway";
   topology

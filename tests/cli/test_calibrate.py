@@ -126,3 +126,40 @@ def test_a_mistake_is_said_before_anything_is_measured(tmp_path: Path, words: tu
     assert answer.returncode == 2
     assert what in answer.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def torchrun_calibrate(ranks: int, *words: object) -> subprocess.CompletedProcess[str]:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+    return run_program([*torchrun, "-m", "shardway.calibrate", *words], timeout_s=LIMIT_S)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shardway"])
+def test_a_group_of_torch_writes_the_same_file(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "topology.json"
+    answer = torchrun_calibrate(2, "-o", path, "--backend", backend, "--seconds", 1, "--most", 8192)
+    assert answer.returncode == 0, answer.stderr
+    assert f"{path} is written" in answer.stdout
+    measured = json.loads(path.read_text())["measured"]
+    assert measured["ranks"] == 2
+    assert measured["backend"].startswith(backend)
+    assert len(measured["calls"]) == 5 * 4
+    plan = run_program([PROGRAM, *PLAN, "--mesh", "2", "--topology", path], timeout_s=LIMIT_S)
+    assert plan.returncode == 0, plan.stderr
+    assert plan.stderr == ""
+    assert "priced by the measured topology" in plan.stdout
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_group_of_torch_refuses_one_rank_and_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    alone = run_program(
+        [sys.executable, "-m", "shardway.calibrate", "-o", tmp_path / "topology.json"],
+        timeout_s=LIMIT_S,
+        env={**os.environ, **place},
+    )
+    assert alone.returncode == 2
+    assert "one rank has nobody to send to; start at least 2" in alone.stderr
+    nowhere = torchrun_calibrate(2, "-o", tmp_path / "none" / "topology.json")
+    assert nowhere.returncode != 0
+    assert nowhere.stderr.count("cannot be written: No such file or directory") == 1
+    assert list(tmp_path.iterdir()) == []

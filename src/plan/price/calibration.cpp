@@ -199,4 +199,35 @@ double held_out_error(const std::vector<MeasuredCall>& calls, int64_t ranks, con
   return median_of(held_out.empty() ? all : held_out);
 }
 
+std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes) {
+  std::vector<Trial> trials;
+  bool is_held_out = false;
+  for (int64_t bytes = least_bytes; bytes <= most_bytes; bytes *= 2) {
+    for (const StepKind kind : kMeasuredKinds)
+      trials.push_back({.kind = kind, .bytes = bytes, .is_held_out = is_held_out});
+    is_held_out = !is_held_out;
+  }
+  return trials;
+}
+
+std::optional<MeasuredTopology> measured_topology(const std::vector<Trial>& trials,
+                                                  const std::vector<std::vector<double>>& us,
+                                                  Calibration about) {
+  std::vector<double> retest_errors;
+  about.repetitions = INT64_MAX;
+  for (size_t i = 0; i < trials.size(); ++i) {
+    if (us[i].size() < 2) return std::nullopt;
+    MeasuredCall call = summary_of(trials[i].kind, trials[i].bytes, us[i]);
+    call.is_held_out = trials[i].is_held_out;
+    retest_errors.push_back(call.retest_error);
+    about.repetitions = std::min(about.repetitions, static_cast<int64_t>(us[i].size()));
+    about.calls.push_back(call);
+  }
+  MeasuredTopology measured{.topology = fitted_topology(about.calls, about.ranks)};
+  about.retest_error = median_of(retest_errors);
+  about.held_out_error = held_out_error(about.calls, about.ranks, measured.topology);
+  measured.calibration = std::move(about);
+  return measured;
+}
+
 }  // namespace shardway

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,16 @@ struct MeasuredCall {
 
   bool operator==(const MeasuredCall&) const = default;
 };
+
+// One call that is repeated.
+struct Trial {
+  StepKind kind = StepKind::all_gather;
+  int64_t bytes = 0;
+  bool is_held_out = false;
+};
+
+// Every kind at sizes that double from the least to the most. Every second size is held out of the fit.
+[[gnu::visibility("default")]] std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes);
 
 // Where, when and how the figures of a topology were measured, and how well they fit.
 struct Calibration {
@@ -43,6 +54,16 @@ struct Calibration {
 // The kinds of steps that are measured.
 inline constexpr StepKind kMeasuredKinds[] = {StepKind::all_gather, StepKind::reduce_scatter,
                                               StepKind::all_reduce, StepKind::all_to_all, StepKind::permute};
+
+struct MeasuredTopology {
+  Topology topology = {};
+  Calibration calibration = {};
+};
+
+// What follows from the repetitions of all trials, us[trial][repetition]. `about` has the machine, the ranks
+// and whether it is complete. Nothing if a trial was repeated less than twice: sizes would be missing.
+[[gnu::visibility("default")]] std::optional<MeasuredTopology> measured_topology(
+    const std::vector<Trial>& trials, const std::vector<std::vector<double>>& us, Calibration about);
 
 // The median, and a call by its repetitions in the order in which they were made. They are at least two.
 double median_of(std::vector<double> values);

@@ -9,11 +9,14 @@
 namespace shardway {
 
 // The whole file: docs/topology.md has the schema.
-std::string to_json(const Topology& topology, const Calibration& calibration);
+[[gnu::visibility("default")]] std::string to_json(const Topology& topology, const Calibration& calibration);
 
 // How the figures of a topology file were measured; nothing if it does not say. Throws std::invalid_argument
 // if the file is no topology.
 [[gnu::visibility("default")]] std::optional<Calibration> read_calibration(const std::string& path);
+
+// For people: the figures, the errors of each kind, and what speaks against them.
+[[gnu::visibility("default")]] std::string report_of(const MeasuredTopology& measured);
 
 // What a plan is priced for.
 struct PricedUse {

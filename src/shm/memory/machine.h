@@ -7,7 +7,7 @@
 namespace shardway::shm {
 
 // Its name among others; empty if it has none.
-std::string name_of_machine();
+[[gnu::visibility("default")]] std::string name_of_machine();
 
 // The model of the processor as the system writes it, or its kind where the system does not say.
 [[gnu::visibility("default")]] std::string model_of_processor();

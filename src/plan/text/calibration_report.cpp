@@ -1,11 +1,11 @@
-#include "cli/calibrate/calibration_report.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 
-namespace shardway::cli {
+#include "plan/text/calibration_file.h"
+
+namespace shardway {
 namespace {
 
 constexpr double kVoid = 0.25;  // a test-retest error above which figures say little
@@ -44,27 +44,7 @@ std::string row_of(StepKind kind, const MeasuredTopology& measured) {
 
 }  // namespace
 
-std::optional<MeasuredTopology> topology_of(const std::vector<Trial>& trials, const TrialResults& results,
-                                            Calibration about) {
-  std::vector<double> retest_errors;
-  about.is_complete = results.is_complete;
-  about.repetitions = INT64_MAX;
-  for (size_t i = 0; i < trials.size(); ++i) {
-    if (results.us[i].size() < 2) return std::nullopt;
-    MeasuredCall call = summary_of(trials[i].kind, trials[i].bytes, results.us[i]);
-    call.is_held_out = trials[i].is_held_out;
-    retest_errors.push_back(call.retest_error);
-    about.repetitions = std::min(about.repetitions, static_cast<int64_t>(results.us[i].size()));
-    about.calls.push_back(call);
-  }
-  MeasuredTopology measured{.topology = fitted_topology(about.calls, about.ranks)};
-  about.retest_error = median_of(retest_errors);
-  about.held_out_error = held_out_error(about.calls, about.ranks, measured.topology);
-  measured.calibration = std::move(about);
-  return measured;
-}
-
-std::string text_of(const MeasuredTopology& measured) {
+std::string report_of(const MeasuredTopology& measured) {
   const Topology& topology = measured.topology;
   const Calibration& calibration = measured.calibration;
   std::string text = head_of(calibration) + "\n" +
@@ -81,4 +61,4 @@ std::string text_of(const MeasuredTopology& measured) {
   return text;
 }
 
-}  // namespace shardway::cli
+}  // namespace shardway

@@ -1,0 +1,196 @@
+"""What collectives cost on a group: `torchrun --nproc-per-node 4 -m shardway.calibrate -o topology.json`.
+
+As `shardway calibrate`, for CPU tensors of any backend of torch.distributed. The ranks are those of one host. The
+time of a call is that of its slowest rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import shardway as sw
+from shardway import _C
+
+_MANY_BYTES = 1 << 20
+_LEAST_ROUNDS = 6
+_KNOWN_WELL = 0.03
+_ITEM_BYTES = 4
+_INTERRUPTED = 128 + signal.SIGINT
+
+Call = Callable[[torch.Tensor], object]
+
+
+def _parts(count: int, ranks: int) -> list[int]:
+    return [count // ranks + (1 if rank < count % ranks else 0) for rank in range(ranks)]
+
+
+def _call_of(op: str, elements: int) -> tuple[Call, int]:
+    """A call on an input of this rank, and how many elements that input has."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    parts = _parts(elements, ranks)
+    if op == "all_gather":
+        return lambda x: sw.all_gather_v(x, sizes=parts), parts[rank]
+    if op == "reduce_scatter":
+        return lambda x: sw.reduce_scatter_v(x, parts), elements
+    if op == "all_reduce":
+        return lambda x: sw.all_reduce(x), elements
+    if op == "all_to_all":
+        return lambda x: sw.all_to_all_v(x, parts, recv_sizes=[parts[rank]] * ranks), elements
+    sent = [elements if peer == (rank + 1) % ranks else 0 for peer in range(ranks)]
+    received = [elements if peer == (rank - 1) % ranks else 0 for peer in range(ranks)]
+    return lambda x: sw.all_to_all_v(x, sent, recv_sizes=received), elements
+
+
+class _Trial:
+    def __init__(self, op: str, size: int) -> None:
+        self.call, elements = _call_of(op, size // _ITEM_BYTES)
+        self.repetitions = 2 if size >= _MANY_BYTES else 8
+        self.input = torch.ones(elements)
+        self.us: list[float] = []
+
+    def time(self) -> float:
+        """What it takes the slowest rank, in microseconds."""
+        self.input.fill_(1.0)
+        dist.barrier()
+        begin = time.perf_counter_ns()
+        self.call(self.input)
+        own = torch.tensor([time.perf_counter_ns() - begin])
+        dist.all_reduce(own, dist.ReduceOp.MAX)
+        return int(own) / 1e3
+
+    def retest_error(self) -> float:
+        even, odd = statistics.median(self.us[::2]), statistics.median(self.us[1::2])
+        return 2 * abs(even - odd) / (even + odd)
+
+
+class _Clock:
+    """When to stop. Every rank comes to the same answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self.was_interrupted = False
+
+    def interrupt(self, *_: object) -> None:
+        self.was_interrupted = True
+
+    def is_over(self, rounds: int, trial: int, trials: list[_Trial]) -> bool:
+        has_time = rounds == 0 or time.monotonic() < self._end
+        is_known = (
+            trial == 0
+            and rounds >= _LEAST_ROUNDS
+            and statistics.median(each.retest_error() for each in trials) <= _KNOWN_WELL
+        )
+        state = torch.tensor([int(self.was_interrupted), int(not has_time or is_known)])
+        dist.all_reduce(state, dist.ReduceOp.MAX)
+        self.was_interrupted = bool(state[0])
+        return bool(state.any())
+
+
+def _measure(trials: list[_Trial], clock: _Clock) -> None:
+    for trial in trials:
+        trial.time()  # touches memory: it does not count
+    rounds = 0
+    while True:
+        for number, trial in enumerate(trials):
+            if clock.is_over(rounds, number, trials):
+                return
+            trial.us += [trial.time() for _ in range(trial.repetitions)]
+        rounds += 1
+
+
+def _problem_with(output: Path) -> str:
+    """Why the file cannot be written, or nothing."""
+    if output.is_dir():
+        return f"{output}: cannot be written: Is a directory"
+    try:
+        with tempfile.NamedTemporaryFile(dir=output.parent):
+            return ""
+    except OSError as error:
+        return f"{output}: cannot be written: {error.strerror}"
+
+
+def _write_whole(output: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=output.parent, prefix=output.name + ".", delete=False) as file:
+        file.write(text)
+    mask = os.umask(0)
+    os.umask(mask)
+    Path(file.name).chmod(0o666 & ~mask)
+    Path(file.name).replace(output)
+
+
+def _problem(output: Path) -> str:
+    """Why this group cannot be measured, the same on every rank; or nothing."""
+    if dist.get_world_size() == 1:
+        return "one rank has nobody to send to; start at least 2"
+    if int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())) != dist.get_world_size():
+        return "the ranks are on several hosts; it measures those of one"
+    said = [_problem_with(output) if dist.get_rank() == 0 else ""]
+    dist.broadcast_object_list(said, src=0)
+    return said[0]
+
+
+def _finish(trials: list[_Trial], most: int, output: Path, *, is_complete: bool) -> int:
+    """On rank 0: writes and prints what was found. Returns the exit code."""
+    engine = "" if os.environ.get("SHARDWAY_TRANSPORT") == "c10d" else ", shared memory where it can"
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    us = [trial.us for trial in trials]
+    found = _C.calibrated(most, us, dist.get_world_size(), dist.get_backend() + engine, date, is_complete)
+    if found is None:
+        print("it was interrupted before every call was made: nothing is written", file=sys.stderr)
+        return 1
+    text, report = found
+    if not is_complete and output.exists():
+        output = output.with_name(output.name + ".partial")
+    _write_whole(output, text)
+    print(f"{report}{output} is written", flush=True)
+    return 0 if is_complete else _INTERRUPTED
+
+
+def _arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="torchrun … -m shardway.calibrate", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the topology file to write")
+    parser.add_argument("--backend", default="gloo", help="of torch.distributed, for CPU tensors; gloo when left out")
+    parser.add_argument("--seconds", type=float, default=30.0, help="the longest time to measure after a first round")
+    parser.add_argument("--most", type=int, default=16 << 20, metavar="BYTES", help="the largest size, from 8192 on")
+    read = parser.parse_args(words)
+    if read.most < 8 << 10:
+        parser.error(f"--most {read.most}: the largest size is at least 8192")
+    return read
+
+
+def _main(words: list[str]) -> int:
+    arguments = _arguments(words)
+    dist.init_process_group(arguments.backend)
+    try:
+        if problem := _problem(arguments.output):
+            if dist.get_rank() == 0:
+                print(f"shardway.calibrate: {problem}", file=sys.stderr, flush=True)
+            return 2
+        trials = [_Trial(op, size) for op, size in _C.trials_up_to(arguments.most)]
+        clock = _Clock(arguments.seconds)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, clock.interrupt)
+        _measure(trials, clock)
+        if dist.get_rank() != 0:
+            return 0
+        return _finish(trials, arguments.most, arguments.output, is_complete=not clock.was_interrupted)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))
