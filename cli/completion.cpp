@@ -9,7 +9,7 @@
 namespace shardway::cli {
 namespace {
 
-constexpr const char* kLesson =
+constexpr const char* kCompletionLesson =
     "Examples:\n"
     "  eval \"$(shardway completion bash)\"          # in ~/.bashrc\n"
     "  eval \"$(shardway completion zsh)\"           # in ~/.zshrc, after compinit\n"
@@ -109,7 +109,7 @@ Answer add_completion(CLI::App& options) {
   auto shell = std::make_shared<std::string>();
   options.set_help_flag("-h,--help", "print this help");
   options.add_option("shell", *shell, "bash, zsh or fish")->type_name("SHELL")->required();
-  options.footer(kLesson);
+  options.footer(kCompletionLesson);
   const CLI::App* program = options.get_parent();
   return [program, shell] { return answer(*program, *shell); };
 }

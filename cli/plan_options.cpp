@@ -6,7 +6,7 @@
 namespace shardway::cli {
 namespace {
 
-constexpr const char* kLesson =
+constexpr const char* kPlanLesson =
     "A mesh is its dims with the ranks along each: dp=2,tp=4 or 2x4. It holds the ranks 0, 1, ... row by "
     "row,\n"
     "or those that it lists: 2x4@8-15.\n"
@@ -115,7 +115,7 @@ void add_options(CLI::App& options, PlanCall& call) {
   add_question(options, call);
   add_limits(options, call);
   add_outputs(options, call);
-  options.footer(kLesson);
+  options.footer(kPlanLesson);
 }
 
 }  // namespace shardway::cli

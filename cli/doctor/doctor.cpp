@@ -23,7 +23,7 @@
 namespace shardway::cli {
 namespace {
 
-constexpr const char* kLesson =
+constexpr const char* kDoctorLesson =
     "A line for each thing that shardway needs or uses: ok; slow, where it works and could be faster; or\n"
     "broken, with what to do about it. Two ranks are started for each way in which tensors can move here,\n"
     "exchange values and check them. Torch and its engines are looked at by the Python that lies beside "
@@ -136,7 +136,7 @@ Answer add_doctor(CLI::App& options) {
       .add_option("--patience", written->patience,
                   "how long to wait for the two ranks, and for Python; 20 s when left out")
       ->type_name("SECONDS");
-  options.footer(kLesson);
+  options.footer(kDoctorLesson);
   return [written] {
     const DoctorLines lines = all_lines(*written);
     print(written->wants_json ? json_of(lines) : text_of(lines, terminal_of_stdout()));

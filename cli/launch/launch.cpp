@@ -13,7 +13,7 @@
 namespace shardway::cli {
 namespace {
 
-constexpr const char* kLesson =
+constexpr const char* kLaunchLesson =
     "Everything after the options is the program and its own arguments. Every rank gets torchrun's\n"
     "variables: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. So sw::join()\n"
     "in C++ and torch.distributed.init_process_group in Python find the other ranks without arguments. What\n"
@@ -151,7 +151,7 @@ Answer add_launch(CLI::App& options) {
                   "let the others go on while at most N ranks have failed; the exit code is 0 then")
       ->type_name("N");
   options.prefix_command();
-  options.footer(kLesson);
+  options.footer(kLaunchLesson);
   return [&options, written] { return answer(*written, options.remaining()); };
 }
 

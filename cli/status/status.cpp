@@ -16,7 +16,7 @@
 namespace shardway::cli {
 namespace {
 
-constexpr const char* kLesson =
+constexpr const char* kStatusLesson =
     "Every rank keeps its last 64 calls in a small file that this program finds in /proc, even when the "
     "rank\n"
     "hangs. It is that of the user who runs the rank, and holds no data of tensors.\n"
@@ -169,7 +169,7 @@ Answer add_status(CLI::App& options) {
                   "write every rank's last calls to the file PREFIX + rank, for torch's analyser")
       ->type_name("PREFIX");
   options.add_flag("--watch", written->watches, "look again every second");
-  options.footer(kLesson);
+  options.footer(kStatusLesson);
   return [written] {
     const StatusCall call = read_call(*written);
     if (!call.dump.empty()) return dump(call);

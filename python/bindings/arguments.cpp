@@ -77,6 +77,10 @@ at::Tensor read_tensor(const char* name, const py::handle& value) {
   return THPVariable_Unpack(value.ptr());
 }
 
+at::Tensor read_local(const char* name, const py::handle& value) {
+  return value.is_none() ? at::Tensor() : read_tensor(name, value);
+}
+
 std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handle& value) {
   if (value.is_none()) return std::nullopt;
   return read_tensor(name, value);

@@ -27,6 +27,8 @@ std::string problem_reading(Read&& read) {
 }
 
 at::Tensor read_tensor(const char* name, const py::handle& value);
+// A rank's part of a tensor on a mesh; None is an undefined tensor: the rank has none.
+at::Tensor read_local(const char* name, const py::handle& value);
 std::optional<at::Tensor> read_optional_tensor(const char* name, const py::handle& value);
 int64_t read_integer(const char* name, const py::handle& value);
 std::optional<int64_t> read_optional_integer(const char* name, const py::handle& value);

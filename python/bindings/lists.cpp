@@ -38,9 +38,9 @@ void check_no_out(const py::handle& out) {
   if (!out.is_none()) throw BadArgument("out is given, but x is a list, whose results are new tensors");
 }
 
-py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py::object& sizes,
-                           const py::object& grad, const py::object& out, const py::object& group,
-                           const py::object& async_op) {
+py::object listed_all_gather_v(const py::object& xs, const py::object& dim, const py::object& sizes,
+                               const py::object& grad, const py::object& out, const py::object& group,
+                               const py::object& async_op) {
   std::vector<at::Tensor> tensors;
   AllGatherListOptions options;
   const Group members = read_group(group);
@@ -60,9 +60,9 @@ py::object all_gather_v_of(const py::object& xs, const py::object& dim, const py
       });
 }
 
-py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, const py::object& dim,
-                               const py::object& op, const py::object& out, const py::object& group,
-                               const py::object& async_op) {
+py::object listed_reduce_scatter_v(const py::object& xs, const py::object& sizes, const py::object& dim,
+                                   const py::object& op, const py::object& out, const py::object& group,
+                                   const py::object& async_op) {
   std::vector<at::Tensor> tensors;
   ReduceScatterListOptions options;
   const Group members = read_group(group);
@@ -83,9 +83,9 @@ py::object reduce_scatter_v_of(const py::object& xs, const py::object& sizes, co
       });
 }
 
-py::object all_to_all_v_of(const py::object& xs, const py::object& send_sizes, const py::object& dim,
-                           const py::object& recv_sizes, const py::object& out, const py::object& group,
-                           const py::object& async_op) {
+py::object listed_all_to_all_v(const py::object& xs, const py::object& send_sizes, const py::object& dim,
+                               const py::object& recv_sizes, const py::object& out, const py::object& group,
+                               const py::object& async_op) {
   std::vector<at::Tensor> tensors;
   std::vector<Sizes> send;
   AllToAllListOptions options;
@@ -109,9 +109,9 @@ py::object all_to_all_v_of(const py::object& xs, const py::object& send_sizes, c
       });
 }
 
-py::object gather_v_of(const py::object& xs, const py::object& dst, const py::object& group_dst,
-                       const py::object& dim, const py::object& sizes, const py::object& group,
-                       const py::object& ranks, const py::object& async_op) {
+py::object listed_gather_v(const py::object& xs, const py::object& dst, const py::object& group_dst,
+                           const py::object& dim, const py::object& sizes, const py::object& group,
+                           const py::object& ranks, const py::object& async_op) {
   std::vector<at::Tensor> tensors;
   GatherListOptions options;
   const Group members = read_group(group, ranks);
@@ -131,9 +131,9 @@ py::object gather_v_of(const py::object& xs, const py::object& dst, const py::ob
       });
 }
 
-py::object scatter_v_of(const py::object& xs, const py::object& src, const py::object& group_src,
-                        const py::object& dim, const py::object& sizes, const py::object& group,
-                        const py::object& ranks, const py::object& async_op) {
+py::object listed_scatter_v(const py::object& xs, const py::object& src, const py::object& group_src,
+                            const py::object& dim, const py::object& sizes, const py::object& group,
+                            const py::object& ranks, const py::object& async_op) {
   std::vector<at::Tensor> tensors;
   ScatterListOptions options;
   const Group members = read_group(group, ranks);
@@ -159,11 +159,11 @@ py::object scatter_v_of(const py::object& xs, const py::object& src, const py::o
 void bind_lists(py::module_& module) {
   bind_handle<RaggedList>(module, "RaggedListHandle");
   bind_handle<std::vector<at::Tensor>>(module, "TensorListHandle");
-  module.def("all_gather_v_list", &all_gather_v_of);
-  module.def("reduce_scatter_v_list", &reduce_scatter_v_of);
-  module.def("all_to_all_v_list", &all_to_all_v_of);
-  module.def("gather_v_list", &gather_v_of);
-  module.def("scatter_v_list", &scatter_v_of);
+  module.def("all_gather_v_list", &listed_all_gather_v);
+  module.def("reduce_scatter_v_list", &listed_reduce_scatter_v);
+  module.def("all_to_all_v_list", &listed_all_to_all_v);
+  module.def("gather_v_list", &listed_gather_v);
+  module.def("scatter_v_list", &listed_scatter_v);
 }
 
 }  // namespace shardway::python

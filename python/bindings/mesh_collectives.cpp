@@ -14,10 +14,6 @@
 namespace shardway::python {
 namespace {
 
-at::Tensor read_local(const char* name, const py::handle& value) {
-  return value.is_none() ? at::Tensor() : read_tensor(name, value);
-}
-
 std::vector<at::Tensor> read_tensors(const char* name, const py::handle& value) {
   if (!py::isinstance<py::sequence>(value))
     throw BadArgument(c10::str(name, " is a ", type_name(value), ", not a sequence of tensors"));

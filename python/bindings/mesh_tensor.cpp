@@ -24,10 +24,6 @@ struct BoundHandle {
   py::object group;
 };
 
-at::Tensor read_local(const char* name, const py::handle& value) {
-  return value.is_none() ? at::Tensor() : read_tensor(name, value);
-}
-
 // The rank of a part that was made where nothing is distributed: the program knows it, the tensor does not.
 constexpr int64_t kUnknownRank = -1;
 

@@ -21,7 +21,7 @@ constexpr const char* kCall = "shardway/call";
 constexpr const char* kNobodyCalls = "-";
 constexpr auto kLookEvery = 500ms;  // how often a rank looks for another call
 
-std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<uint8_t> value_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 // A store outlives the groups that are made with it, and the attempts that failed because a rank did not come
 // or died. Names of groups are used again, and ranks come back. So every attempt of a rank has a number of
@@ -74,7 +74,7 @@ class StoreMeeting {
 
   // Ends the call: from now on nobody answers it. Must run before any rank may begin another meeting.
   void end_call() {
-    if (rank_ == 0) store_.set(kCall, bytes_of(kNobodyCalls));
+    if (rank_ == 0) store_.set(kCall, value_of(kNobodyCalls));
   }
 
   // Deletes this rank's keys, once all ranks have read them; those of the last round may still be read by
@@ -94,11 +94,11 @@ class StoreMeeting {
 
   void call() {
     prefix_ = "shardway/" + number_ + "/";
-    store_.set(kCall, bytes_of(number_));
+    store_.set(kCall, value_of(number_));
     for (int64_t rank = 1; rank < size_; ++rank) await(here(rank), rank);
     std::string numbers = number_;
     for (int64_t rank = 1; rank < size_; ++rank) numbers += " " + text_at(here(rank));
-    store_.set(prefix_ + "met", bytes_of(numbers));
+    store_.set(prefix_ + "met", value_of(numbers));
   }
 
   // Answers rank 0's call, if there is one, and waits until all ranks have answered it or there is another
@@ -109,7 +109,7 @@ class StoreMeeting {
     const bool is_called = call != kNobodyCalls;
     if (is_called) {
       prefix_ = "shardway/" + call + "/";
-      store_.set(here(rank_), bytes_of(number_));
+      store_.set(here(rank_), value_of(number_));
     }
     for (auto pause = 1ms;; pause = std::min(2 * pause, 100ms)) {
       const bool has_met = is_called && is_there(prefix_ + "met", SteadyClock::now() + kLookEvery);

@@ -17,7 +17,9 @@ namespace {
 constexpr int64_t kFirstBarrierTag = int64_t{1} << 40;  // c10d's tags are 32 bits wide
 constexpr int64_t kNobody = -1;
 
-std::span<const std::byte> bytes_of(const int64_t& number) { return std::as_bytes(std::span(&number, 1)); }
+std::span<const std::byte> number_bytes(const int64_t& number) {
+  return std::as_bytes(std::span(&number, 1));
+}
 
 std::string joined(const std::vector<int64_t>& ranks) {
   std::ostringstream text;
@@ -47,7 +49,7 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const auto send_it = [&] {
     const at::Tensor x = packed(tensors.front());
     const shm::Label label{.tag = tag, .kind = static_cast<int64_t>(x.scalar_type())};
-    used->group().mailbox().send(to, label, backend::bytes_of(x));
+    used->group().mailbox().send(to, label, bytes_of(x));
   };
   identity_->explain([&] {
     check_message("send", tensors, to);
@@ -113,7 +115,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
     const std::vector<int64_t> absent = absentees(mailbox, tag, timeout, wait_all_ranks);
     const int64_t first = absent.empty() ? kNobody : absent.front();
     for (int64_t peer = 1; peer < size_ && !used->group().is_lost(); ++peer)
-      mailbox.send(peer, {.tag = tag}, bytes_of(first));
+      mailbox.send(peer, {.tag = tag}, number_bytes(first));
     TORCH_CHECK_WITH(DistBackendError, absent.empty(), "Rank", absent.size() > 1 ? "s " : " ", joined(absent),
                      " failed to pass monitoredBarrier in ", timeout.count(), " ms (rank 0)");
   };
@@ -122,7 +124,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
 
 void Backend::report_to_first(shm::Mailbox& mailbox, int64_t tag, std::chrono::milliseconds timeout) {
   auto absent = std::make_shared<int64_t>(kNobody);
-  mailbox.send(0, {.tag = tag}, bytes_of(kNobody));
+  mailbox.send(0, {.tag = tag}, number_bytes(kNobody));
   const auto receipt = mailbox.ask({.from = 0,
                                     .label = {.tag = tag},
                                     .to = std::as_writable_bytes(std::span(absent.get(), 1)),

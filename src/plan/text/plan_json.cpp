@@ -7,7 +7,7 @@
 namespace shardway {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kPlanVersion = 1;
 
 Json json_of(const Mesh& mesh) {
   Json json{{"shape", mesh.shape()}, {"ranks", mesh.ranks()}};
@@ -137,18 +137,12 @@ std::string to_json(const Plan& plan) {
   for (const Step& step : plan.steps) steps.push_back(json_of(step, plan.in_two_levels));
   Json alternatives = Json::array();
   for (const Alternative& lost : plan.alternatives) alternatives.push_back(json_of(lost));
-  Json document{{"version", kVersion},
-                {"text", plan.text()},
-                {"from", json_of(plan.from)},
-                {"to", json_of(plan.to)},
-                {"cost_us", plan.cost_us},
-                {"bytes", plan.bytes},
-                {"total_bytes", plan.total_bytes},
-                {"peak_bytes", plan.peak_bytes},
-                {"topology", plan.topology},
-                {"layouts_searched", plan.layouts_searched},
-                {"steps_priced", plan.steps_priced},
-                {"steps", steps},
+  Json document{{"version", kPlanVersion},           {"text", plan.text()},
+                {"from", json_of(plan.from)},        {"to", json_of(plan.to)},
+                {"cost_us", plan.cost_us},           {"bytes", plan.bytes},
+                {"total_bytes", plan.total_bytes},   {"peak_bytes", plan.peak_bytes},
+                {"topology", plan.topology},         {"layouts_searched", plan.layouts_searched},
+                {"steps_priced", plan.steps_priced}, {"steps", steps},
                 {"alternatives", alternatives}};
   if (plan.in_two_levels) document["crossing_bytes"] = plan.crossing_bytes;
   if (plan.relabelling) document["relabelling"] = json_of(*plan.relabelling);
@@ -158,8 +152,8 @@ std::string to_json(const Plan& plan) {
 Plan plan_from_json(const std::string& text) {
   const Json document = parse_json(text, "plan");
   const JsonField root(document, "plan");
-  if (root.at("version").integer() != kVersion) {
-    root.at("version").refuse("is not " + std::to_string(kVersion) +
+  if (root.at("version").integer() != kPlanVersion) {
+    root.at("version").refuse("is not " + std::to_string(kPlanVersion) +
                               ", the version that this shardway reads");
   }
   Plan plan{.from = layout_from(root.at("from")),

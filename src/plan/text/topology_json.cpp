@@ -10,7 +10,7 @@
 namespace shardway {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kTopologyVersion = 1;
 constexpr uintmax_t kLargestFile = uintmax_t{64} << 20U;
 
 Link link_from(const JsonField& field) {
@@ -51,9 +51,9 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   const Json document = parse_json(text, file);
   const JsonField root(document, file);
   const JsonField version = root.at("version");
-  if (version.integer() != kVersion) {
+  if (version.integer() != kTopologyVersion) {
     version.refuse("is " + std::to_string(version.integer()) + "; this shardway reads version " +
-                   std::to_string(kVersion));
+                   std::to_string(kTopologyVersion));
   }
   root.allow_only({"version", "source", "base_us", "within_host", "between_hosts", "dims", "hosts",
                    "copy_gib_per_s", "reduce_gib_per_s", "measured", "notes"});
@@ -99,7 +99,7 @@ std::string read_topology_file(const std::string& path) {
 Topology read_topology(const std::string& path) { return topology_from_json(read_topology_file(path), path); }
 
 std::string to_json(const Topology& topology) {
-  Json document{{"version", kVersion},
+  Json document{{"version", kTopologyVersion},
                 {"source", topology.source},
                 {"base_us", topology.base_us},
                 {"within_host", json_of(topology.within_host)},

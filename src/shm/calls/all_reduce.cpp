@@ -48,19 +48,15 @@ int64_t most_beside_header(const GroupState& state) {
                                : state.tuning.inline_bytes;
 }
 
-[[noreturn]] void refuse(int64_t peer, const std::string& why) {
-  throw BadHeader("rank " + std::to_string(peer) + " " + why);
-}
-
 Header header_at(const Sight& sight, const AllReduce& all_reduce) {
   const Header header = copied(sight.board.header(sight.number));
   if (header.number != sight.number || header.element_bytes != mark_of(all_reduce.how))
-    refuse(sight.peer, "is in another collective");
+    refuse_header(sight.peer, "is in another collective");
   if (header.span_bytes != all_reduce.bytes)
-    refuse(sight.peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
-                           std::to_string(all_reduce.bytes) + " are expected");
+    refuse_header(sight.peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
+                                  std::to_string(all_reduce.bytes) + " are expected");
   const bool is_inside = header.span_bytes <= kInsideBytes;
-  if (is_inside != (header.path == Path::none)) refuse(sight.peer, "has an invalid header");
+  if (is_inside != (header.path == Path::none)) refuse_header(sight.peer, "has an invalid header");
   return header;
 }
 

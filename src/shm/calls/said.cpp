@@ -9,10 +9,6 @@
 namespace shardway::shm {
 namespace {
 
-[[noreturn]] void refuse(int64_t peer, const std::string& why) {
-  throw BadHeader("rank " + std::to_string(peer) + " " + why);
-}
-
 // The sum of a peer's number and one that was checked; nothing if it overflows.
 std::optional<int64_t> sum_of(int64_t a, int64_t b) {
   int64_t sum = 0;
@@ -35,22 +31,22 @@ int64_t begin_of(const Sight& sight, const Said& said, const Pull& pull, int64_t
   const bool is_known =
       std::none_of(pull.from.begin(), pull.from.end(), [](int64_t o) { return o == kUnknown; });
   if (said.header.is_listed != 0) {
-    if (index >= said.end - said.first) refuse(pull.peer, "sends fewer boxes than are expected of it");
+    if (index >= said.end - said.first) refuse_header(pull.peer, "sends fewer boxes than are expected of it");
     const Lists lists = sight.board.lists(sight.number, said.header.dims);
     const Listed listed = copied(lists.listed()[said.first + index]);
     if (listed.volume != volume(pull.extent))
-      refuse(pull.peer, "sends " + std::to_string(listed.volume) + " elements where " +
-                            std::to_string(volume(pull.extent)) + " are expected");
+      refuse_header(pull.peer, "sends " + std::to_string(listed.volume) + " elements where " +
+                                   std::to_string(volume(pull.extent)) + " are expected");
     if (!is_known) return listed.offset_bytes;
   }
   int64_t begin = 0;
   for (size_t d = 0; d < pull.from.size(); ++d) {
     int64_t step = 0;
     if (pull.from[d] < 0 || said.shape[d] < pull.extent[d] || pull.from[d] > said.shape[d] - pull.extent[d])
-      refuse(pull.peer, "has no such box in its input");
+      refuse_header(pull.peer, "has no such box in its input");
     if (__builtin_mul_overflow(pull.from[d], said.strides[d], &step) ||
         __builtin_add_overflow(begin, step, &begin))
-      refuse(pull.peer, "has invalid strides");
+      refuse_header(pull.peer, "has invalid strides");
   }
   return begin;
 }
@@ -62,9 +58,9 @@ int64_t end_of(const Said& said, const Pull& pull, int64_t begin, int64_t elemen
     int64_t length = 0;
     if (said.strides[d] < 0 || __builtin_mul_overflow(pull.extent[d] - 1, said.strides[d], &length) ||
         __builtin_add_overflow(end, length, &end))
-      refuse(pull.peer, "has invalid strides");
+      refuse_header(pull.peer, "has invalid strides");
   }
-  if (__builtin_add_overflow(end, element_bytes, &end)) refuse(pull.peer, "has invalid strides");
+  if (__builtin_add_overflow(end, element_bytes, &end)) refuse_header(pull.peer, "has invalid strides");
   return end;
 }
 
@@ -74,14 +70,18 @@ void find_listed(const Sight& sight, Said& said) {
   said.first = copied(lists.first()[sight.reader]);
   said.end = copied(lists.first()[sight.reader + 1]);
   if (said.first < 0 || said.first > said.end || said.end > kMaxListed)
-    refuse(sight.peer, "has an invalid header");
+    refuse_header(sight.peer, "has an invalid header");
 }
 
 }  // namespace
 
+void refuse_header(int64_t peer, const std::string& why) {
+  throw BadHeader("rank " + std::to_string(peer) + " " + why);
+}
+
 Header hear_header(const Sight& sight) {
   const Header header = copied(sight.board.header(sight.number));
-  if (header.number != sight.number) refuse(sight.peer, "is in another collective");
+  if (header.number != sight.number) refuse_header(sight.peer, "is in another collective");
   return header;
 }
 
@@ -90,7 +90,7 @@ Header hear_list(const Sight& sight, size_t parts) {
   const auto bytes = static_cast<int64_t>(parts * sizeof(PartRecord));
   if (header.dims != kListOfParts || header.path != Path::packed || header.span_bytes != bytes ||
       in_payloads(sight, header.base, 0, bytes) == nullptr)
-    refuse(sight.peer, "has no list of " + std::to_string(parts) + " tensors");
+    refuse_header(sight.peer, "has no list of " + std::to_string(parts) + " tensors");
   return header;
 }
 
@@ -99,7 +99,7 @@ Said hear_part(const Sight& sight, const Header& header, size_t index) {
   const auto begin = static_cast<int64_t>(index * sizeof(PartRecord));
   copy_now(&record, sight.payloads.payload(header.base + begin), sizeof(record));
   if (record.dims > kMaxDims || record.path > Path::staged || record.path == Path::packed)
-    refuse(sight.peer, "has an invalid header");
+    refuse_header(sight.peer, "has an invalid header");
   Said said{.header = header};
   said.header.dims = 0;  // no shape and strides lie in front of the list of pushes
   said.header.is_listed = record.is_listed;
@@ -115,7 +115,7 @@ Said hear_part(const Sight& sight, const Header& header, size_t index) {
     said.strides[d] = record.axes[d].stride_bytes;
   }
   if (record.path == Path::arena && in_arena(sight, said.header, 0) == nullptr)
-    refuse(sight.peer, "has its input outside its memory");
+    refuse_header(sight.peer, "has its input outside its memory");
   return said;
 }
 
@@ -123,32 +123,33 @@ Said hear(const Sight& sight) {
   Said said;
   said.header = hear_header(sight);
   const Header& header = said.header;
-  if (header.dims > kMaxDims || header.path > Path::staged) refuse(sight.peer, "has an invalid header");
+  if (header.dims > kMaxDims || header.path > Path::staged)
+    refuse_header(sight.peer, "has an invalid header");
   const Lists lists = sight.board.lists(sight.number, header.dims);
   said.shape = FixedDims(std::span<const int64_t>(lists.shape(), header.dims));
   said.strides = FixedDims(std::span<const int64_t>(lists.strides(), header.dims));
   if (header.is_listed != 0) find_listed(sight, said);
   if (header.path == Path::arena && in_arena(sight, header, 0) == nullptr)
-    refuse(sight.peer, "has its input outside its memory");
+    refuse_header(sight.peer, "has its input outside its memory");
   return said;
 }
 
 void check_shape(const Said& said, int64_t peer, const FixedDims& shape) {
-  if (!(said.shape == shape)) refuse(peer, "has an input of another shape");
+  if (!(said.shape == shape)) refuse_header(peer, "has an input of another shape");
 }
 
 Source locate(const Sight& sight, const Said& said, const Pull& pull, int64_t index, int64_t element_bytes) {
   const Header& header = said.header;
-  if (header.path == Path::none) refuse(pull.peer, "sends nothing where a box is expected of it");
+  if (header.path == Path::none) refuse_header(pull.peer, "sends nothing where a box is expected of it");
   if (header.element_bytes != element_bytes || said.shape.size() != pull.extent.size())
-    refuse(pull.peer, "has elements or dims of another kind");
+    refuse_header(pull.peer, "has elements or dims of another kind");
   const int64_t begin = begin_of(sight, said, pull, index);
   if (header.path == Path::staged) return {};
   const int64_t end = end_of(said, pull, begin, element_bytes);
-  if (begin < 0 || end > header.span_bytes) refuse(pull.peer, "has no such box in its memory");
+  if (begin < 0 || end > header.span_bytes) refuse_header(pull.peer, "has no such box in its memory");
   const std::byte* data = header.path == Path::arena ? in_arena(sight, header, begin)
                                                      : in_payloads(sight, header.base, begin, end - begin);
-  if (data == nullptr) refuse(pull.peer, "has its input outside its memory");
+  if (data == nullptr) refuse_header(pull.peer, "has its input outside its memory");
   return {.data = data, .strides = said.strides};
 }
 
@@ -173,14 +174,14 @@ const std::byte* find_input(const Sight& sight, const Header& header) {
   if (header.path == Path::staged) return nullptr;
   if (header.path == Path::packed) found = in_payloads(sight, header.base, 0, header.span_bytes);
   if (header.path == Path::arena) found = in_arena(sight, header, 0);
-  if (found == nullptr) refuse(sight.peer, "has an invalid header");
+  if (found == nullptr) refuse_header(sight.peer, "has an invalid header");
   return found;
 }
 
 std::span<const std::byte> find_note(const Sight& sight, const Header& header, int64_t most_bytes) {
   const int64_t bytes = header.note_bytes;
   const std::byte* note = bytes > most_bytes ? nullptr : in_payloads(sight, header.note_base, 0, bytes);
-  if (note == nullptr) refuse(sight.peer, "sends a note of " + std::to_string(bytes) + " bytes");
+  if (note == nullptr) refuse_header(sight.peer, "sends a note of " + std::to_string(bytes) + " bytes");
   return {note, static_cast<size_t>(bytes)};
 }
 

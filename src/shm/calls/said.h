@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <stdexcept>
+#include <string>
 
 #include "shm/board/board.h"
 #include "shm/calls/part.h"
@@ -17,6 +18,9 @@ namespace shardway::shm {
 class BadHeader : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+// Throws a BadHeader: "rank 3 " and `why`.
+[[noreturn]] void refuse_header(int64_t peer, const std::string& why);
 
 // What this rank sees of a peer in a collective.
 struct Sight {

@@ -28,7 +28,7 @@ void use_under_mpirun(EngineMaker make) { engine_under_mpirun() = std::move(make
 namespace shardway::shm {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("join: " + why); }
+[[noreturn]] void refuse_join(const std::string& why) { throw std::invalid_argument("join: " + why); }
 
 std::vector<std::byte> only_mine(std::span<const std::byte> mine) { return {mine.begin(), mine.end()}; }
 
@@ -39,10 +39,10 @@ World world_of(JoinedGroup joined) {
 World join_job_on_hosts(const Job& job, std::chrono::milliseconds timeout) {
   const bool is_mpirun = job.launcher.ends_with("mpirun");
   if (is_mpirun && engine_under_mpirun()) return join_world(engine_under_mpirun(), timeout);
-  refuse(job.launcher + " started " + std::to_string(*job.local_size) + " of " + std::to_string(job.size) +
-         " ranks on this host, and ranks of several hosts share no memory: " +
-         (is_mpirun ? "link shardway::mpi, which uses MPI between hosts, or " : "") +
-         "make a Group of a c10d process group instead (rank " + std::to_string(job.rank) + ")");
+  refuse_join(job.launcher + " started " + std::to_string(*job.local_size) + " of " +
+              std::to_string(job.size) + " ranks on this host, and ranks of several hosts share no memory: " +
+              (is_mpirun ? "link shardway::mpi, which uses MPI between hosts, or " : "") +
+              "make a Group of a c10d process group instead (rank " + std::to_string(job.rank) + ")");
 }
 
 World join_job(const Job& job, std::chrono::milliseconds timeout) {
@@ -72,9 +72,9 @@ void check_same_engine(MessageEngine& engine) {
   std::memcpy(mine.name.data(), name.data(), name.size());
   const auto words = words_of<EngineWord>(engine.exchange(std::as_bytes(std::span(&mine, 1))), engine.size());
   for (size_t rank = 1; rank < words.size(); ++rank) {
-    if (words[rank].name != words[0].name) refuse(differing_engines(words[0], words[rank], rank));
+    if (words[rank].name != words[0].name) refuse_join(differing_engines(words[0], words[rank], rank));
     if (words[rank].handshake != words[0].handshake)
-      refuse("rank " + std::to_string(rank) + " runs another version of shardway than rank 0");
+      refuse_join("rank " + std::to_string(rank) + " runs another version of shardway than rank 0");
   }
 }
 
@@ -84,11 +84,11 @@ World join_world(const shardway::JoinOptions& options) {
   const bool is_given = options.rank || options.size || options.exchange;
   if (!is_given) return join_job(job_of_environment(), options.timeout);
   if (!options.rank || !options.size || !options.exchange)
-    refuse("rank, size and exchange go together, and only some of them are given");
-  if (*options.size < 1) refuse("size=" + std::to_string(*options.size) + " is less than 1");
+    refuse_join("rank, size and exchange go together, and only some of them are given");
+  if (*options.size < 1) refuse_join("size=" + std::to_string(*options.size) + " is less than 1");
   if (*options.rank < 0 || *options.rank >= *options.size)
-    refuse("rank=" + std::to_string(*options.rank) + " is not one of " + std::to_string(*options.size) +
-           " ranks");
+    refuse_join("rank=" + std::to_string(*options.rank) + " is not one of " + std::to_string(*options.size) +
+                " ranks");
   return world_of(SharedGroup::join({.rank = *options.rank,
                                      .size = *options.size,
                                      .exchange = options.exchange,

@@ -11,7 +11,7 @@
 namespace shardway::shm {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
+[[noreturn]] void refuse_split(const std::string& why) { throw std::invalid_argument("split: " + why); }
 
 // What every rank of a split says first.
 struct Choice {
@@ -67,8 +67,8 @@ Subgroup split(const Whole& whole, int64_t color, int64_t key) {
   const std::vector<Choice> choices = exchanged(whole, Choice{.color = color, .key = key});
   for (size_t rank = 0; rank < choices.size(); ++rank) {
     if (choices[rank].color < 0)
-      refuse("split: color=" + std::to_string(choices[rank].color) + " is negative (rank " +
-             std::to_string(rank) + ")");
+      refuse_split("color=" + std::to_string(choices[rank].color) + " is negative (rank " +
+                   std::to_string(rank) + ")");
   }
   Subgroup result{.members = members_of(choices, color)};
   JoinedGroup joined;
@@ -81,7 +81,7 @@ Subgroup split(const Whole& whole, int64_t color, int64_t key) {
       exchanged(whole, reason_of(joined.why_not));  // empty where there is none
   for (size_t rank = 0; rank < reasons.size(); ++rank) {
     if (const std::string why_not = text_of(reasons[rank]); !why_not.empty())
-      refuse("split: ranks of color " + std::to_string(choices[rank].color) + " share no memory: " + why_not);
+      refuse_split("ranks of color " + std::to_string(choices[rank].color) + " share no memory: " + why_not);
   }
   result.group = std::move(joined.group);
   return result;

@@ -6,16 +6,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <stdexcept>
-#include <system_error>
+
+#include "shm/memory/raise_error.h"
 
 namespace shardway::shm {
 namespace {
 
 constexpr int kBacklog = 1024;
-
-[[noreturn]] void raise_error(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 struct Address {
   sockaddr_un socket{};

@@ -17,8 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 1s;  // for the greeting of a caller
-constexpr auto kPause = 10ms;   // until there may be file descriptors again
+constexpr auto kGreetingPatience = 1s;
+constexpr auto kPause = 10ms;  // until there may be file descriptors again
 constexpr size_t kMostCallers = 256;
 
 bool is_shortage(int error) {
@@ -67,8 +67,10 @@ void Reception::let_in() {
       continue;
     }
     if (callers_.size() == kMostCallers) callers_.pop_front();
-    callers_.push_back(
-        {.connection = std::move(connection), .bytes = {}, .got = 0, .deadline = Clock::now() + kPatience});
+    callers_.push_back({.connection = std::move(connection),
+                        .bytes = {},
+                        .got = 0,
+                        .deadline = Clock::now() + kGreetingPatience});
   }
 }
 

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "shm/join/abstract_socket.h"
+#include "shm/memory/raise_error.h"
 
 namespace shardway::shm {
 namespace {
@@ -22,13 +23,9 @@ using namespace std::chrono_literals;
 constexpr size_t kMostFiles = 3;  // see Handed
 
 // A rank says its secret at once; whoever does not is no rank.
-constexpr auto kPatience = 1s;
+constexpr auto kVisitorPatience = 1s;
 constexpr size_t kMostVisitors = 256;
 constexpr auto kPauseWithoutFiles = 10ms;  // before the next try of a process that has too many open files
-
-[[noreturn]] void raise_error(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 std::string socket_name(uint64_t doorway) {
   std::array<char, 32> text{};
@@ -125,7 +122,7 @@ void Doorway::serve() {
     ready.push_back({.fd = can_receive ? listener_.get() : -1, .events = POLLIN, .revents = 0});
     for (const Visitor& visitor : visitors_)
       ready.push_back({.fd = visitor.connection.get(), .events = POLLIN, .revents = 0});
-    const auto limit = can_receive ? std::chrono::milliseconds(kPatience) / 4 : kPauseWithoutFiles;
+    const auto limit = can_receive ? std::chrono::milliseconds(kVisitorPatience) / 4 : kPauseWithoutFiles;
     const bool is_idle = can_receive && visitors_.empty();
     if (poll(ready.data(), ready.size(), is_idle ? -1 : static_cast<int>(limit.count())) < 0) {
       if (errno == EINTR) continue;
@@ -143,7 +140,7 @@ bool Doorway::receive() {
   File connection = accepted();
   if (!connection) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
   if (visitors_.size() >= kMostVisitors) visitors_.erase(visitors_.begin());
-  visitors_.push_back({.connection = std::move(connection), .until = Clock::now() + kPatience});
+  visitors_.push_back({.connection = std::move(connection), .until = Clock::now() + kVisitorPatience});
   return true;
 }
 

@@ -10,8 +10,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
+
+#include "shm/memory/raise_error.h"
 
 // Newer than some C libraries' headers; kernels have it since 5.1.
 #ifndef F_SEAL_FUTURE_WRITE
@@ -23,10 +24,6 @@ namespace {
 
 constexpr decltype(statfs::f_type) kTmpfs = 0x01021994;  // from linux/magic.h
 constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
-
-[[noreturn]] void raise_error(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 }  // namespace
 
