@@ -2,6 +2,7 @@
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,3 +16,26 @@ def seed() -> int:
     value = int(os.environ.get("SHARDWAY_TEST_SEED", random.randrange(2**31)))
     print(f"SHARDWAY_TEST_SEED={value}")
     return value
+
+
+# The files that take longest, longest first: a worker that took one of them last would end long after the others.
+LONGEST = (
+    "consumer/test_consumer.py",
+    "python/test_examples.py",
+    "python/test_surface_table.py",
+    "python/test_compile.py",
+    "python/test_backend_calls.py",
+    "python/test_dtensor_programs.py",
+    "transport/test_contract.py",
+    "cli/test_stuck_job.py",
+    "python/test_scarcity.py",
+    "install/test_build_backend.py",
+    "python/test_flight_record.py",
+    "python/test_soak.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
+    places = {folder / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
