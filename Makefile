@@ -30,9 +30,9 @@ program:  ## build build/program/bin/shardway alone, which needs no torch and no
 
 test: everything  ## build all; run the C++ and Python tests, the examples among them
 	@echo "== C++ tests and examples"
-	@ctest --test-dir $(BUILD) --output-on-failure -j 2
+	@ctest --test-dir $(BUILD) --output-on-failure -j 3
 	@echo "== Python tests and examples"
-	@$(PYTHON) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests
+	@$(PYTHON) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
 # A thread of qemu 7.2 may hold the lock of GLib's slices while the program forks: the child waits for it for ever.
 # With G_SLICE=always-malloc GLib uses malloc, whose locks survive a fork.

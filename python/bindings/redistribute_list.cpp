@@ -108,10 +108,10 @@ void read_outs(const py::handle& outs, Read& read) {
 }
 
 // Reads a list that has as many placements as tensors.
-Read read_list(GivenTensors tensors, const py::sequence& placements, const py::object& mesh,
-               const py::object& topology, const py::object& max_bytes,
-               const std::optional<Group>& living = std::nullopt, const py::object& copies = py::none(),
-               const py::object& outs = py::none(), const py::object& relabel = py::none()) {
+Read read_given(GivenTensors tensors, const py::sequence& placements, const py::object& mesh,
+                const py::object& topology, const py::object& max_bytes,
+                const std::optional<Group>& living = std::nullopt, const py::object& copies = py::none(),
+                const py::object& outs = py::none(), const py::object& relabel = py::none()) {
   Read read{.tensors = std::move(tensors)};
   read.options.group = living;
   const std::string problem = problem_reading([&] {
@@ -139,7 +139,7 @@ py::tuple redistribute_parts_of(const py::sequence& locals, const py::sequence& 
                                 const py::object& max_bytes) {
   const Group members = read_any_group(group, "redistribute").group;
   const GivenTensors results = run_list(
-      read_list(tensors_or_refusal(locals, layouts, members), placements, mesh, topology, max_bytes));
+      read_given(tensors_or_refusal(locals, layouts, members), placements, mesh, topology, max_bytes));
   py::list parts(results.size());
   py::list targets(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
@@ -166,7 +166,7 @@ py::object redistribute_list_of(const py::sequence& tensors, const py::sequence&
   if (!problem.empty() && living) refuse_in_group(*living, problem);
   if (!problem.empty()) refuse_list(first.tensor, problem);
   const Read read =
-      read_list(std::move(given), placements, mesh, topology, max_bytes, living, copies, out, relabel);
+      read_given(std::move(given), placements, mesh, topology, max_bytes, living, copies, out, relabel);
   if (is_async) {
     auto call = [&] {
       const py::gil_scoped_release release;

@@ -93,7 +93,7 @@ void warn_of_doubts(const std::string& path) {
 }
 
 Topology read_and_compare(const py::object& path) {
-  Topology topology = read_topology(path_text(path));
+  Topology topology = shardway::read_topology(path_text(path));
   warn_of_doubts(path_text(path));
   return topology;
 }
