@@ -27,7 +27,7 @@ class OneMeeting : public ::testing::TestWithParam<int64_t> {
   }
 };
 
-void must_hold(bool holds, const std::string& what) {
+void expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
@@ -43,8 +43,8 @@ TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
     const auto is_one = [&](const char* name, const std::function<void()>& call) {
       const uint64_t before = counted.calls();
       call();
-      must_hold(counted.calls() == before + 1,
-                std::string(name) + " met " + std::to_string(counted.calls() - before) + " times");
+      expect(counted.calls() == before + 1,
+             std::string(name) + " met " + std::to_string(counted.calls() - before) + " times");
     };
     for (const int64_t elements : kRowElements) {
       const at::Tensor x = rows_of(group, elements);
@@ -80,17 +80,17 @@ TEST_P(OneMeeting, ADisagreementOfLargeCallsLeavesTheGroupAsItWas) {
         } catch (const c10::ValueError& thrown) {
           error = thrown.what_without_backtrace();
         }
-        must_hold(error.find("disagree on shape") != std::string::npos, "no disagreement: " + error);
+        expect(error.find("disagree on shape") != std::string::npos, "no disagreement: " + error);
         const Ragged all = all_gather_v(rows_of(group, elements), {.group = group});
         int64_t row = 0;
         for (int64_t rank = 0; rank < group.size(); ++rank) {
           for (int64_t i = 0; i <= rank; ++i, ++row)
-            must_hold(at::equal(all.tensor[row], at::full({elements}, static_cast<double>(rank))),
-                      "row " + std::to_string(row) + " is wrong after a disagreement");
+            expect(at::equal(all.tensor[row], at::full({elements}, static_cast<double>(rank))),
+                   "row " + std::to_string(row) + " is wrong after a disagreement");
         }
       }
     }
-    must_hold(!counted.is_lost(), "the group is lost");
+    expect(!counted.is_lost(), "the group is lost");
   });
 }
 
