@@ -102,14 +102,14 @@ class ProgressLine {
   }
 
   void show(const TrialProgress& progress) {
-    if (!is_terminal_) return;
+    constexpr auto kPause = std::chrono::milliseconds(200);
+    const auto now = std::chrono::steady_clock::now();
+    if (!is_terminal_ || now < next_) return;
+    next_ = now + kPause;
     const double left = static_cast<double>(limits_.time.count()) - progress.elapsed_s;
-    const std::string until = progress.rounds == 0
-                                  ? "the first of several rounds is " +
-                                        std::to_string(static_cast<int>(100 * progress.of_round)) + " % done"
-                                  : std::to_string(progress.rounds) + " rounds made";
-    std::fprintf(stderr, "\r\033[Kmeasuring with %lld ranks: %s, at most %.0f s left",
-                 static_cast<long long>(limits_.ranks), until.c_str(), std::max(left, 0.0));
+    std::fprintf(stderr, "\r\033[Kmeasuring with %lld ranks: %.0f %% of round %lld, at most %.0f s left",
+                 static_cast<long long>(limits_.ranks), 100 * progress.of_round,
+                 static_cast<long long>(progress.rounds + 1), std::max(left, 0.0));
     is_shown_ = true;
   }
 
@@ -117,6 +117,7 @@ class ProgressLine {
   const TrialLimits& limits_;
   bool is_terminal_ = isatty(STDERR_FILENO) != 0;
   bool is_shown_ = false;
+  std::chrono::steady_clock::time_point next_;
 };
 
 TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits) {

@@ -23,6 +23,7 @@ struct RankStamps {
 struct TrialWords {
   std::atomic<bool> must_stop = false;    // by the starter
   std::atomic<bool> goes_on = true;       // by rank 0, before a barrier
+  std::atomic<int64_t> begun_ns = 0;      // by rank 0, when what counts begins; 0 before
   std::atomic<int64_t> trials_made = 0;   // by rank 0
   std::atomic<int64_t> failed_rank = -1;  // by the first rank that fails
   std::array<char, 480> why = {};         // by that rank, before it ends

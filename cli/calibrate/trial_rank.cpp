@@ -46,6 +46,7 @@ class TrialRank {
   void run() {
     for (const Trial& trial : trials_) time(trial);  // the first time touches memory: it does not count
     begin_ = RankClock::now();
+    if (group_.rank() == 0) board_.words().begun_ns.store(now_ns(), std::memory_order_relaxed);
     for (int64_t round = 0;; ++round) {
       for (size_t i = 0; i < trials_.size(); ++i) {
         if (!agree_to_go_on(round, i)) return;

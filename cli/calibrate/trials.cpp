@@ -27,6 +27,12 @@ std::string fresh_job() {
          std::to_string(StarterClock::now().time_since_epoch().count());
 }
 
+// Of the clock that the ranks use; 0 as long as it has not begun.
+double seconds_since(int64_t begun_ns) {
+  const std::chrono::duration<double> now = StarterClock::now().time_since_epoch();
+  return begun_ns == 0 ? 0 : now.count() - static_cast<double>(begun_ns) * 1e-9;
+}
+
 // The ranks, ended with this at the latest.
 class TrialProcesses {
  public:
@@ -95,7 +101,6 @@ TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits
                      const std::function<bool(const TrialProgress&)>& watch) {
   const TrialBoard board(static_cast<size_t>(limits.ranks), trials.size());
   TrialResults results;
-  const auto begin = StarterClock::now();
   const auto count = static_cast<int64_t>(trials.size());
   TrialProcesses ranks(trials, limits, board);
   while (ranks.are_running(board)) {
@@ -103,7 +108,7 @@ TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits
     const TrialProgress progress{
         .rounds = made / count,
         .of_round = static_cast<double>(made % count) / static_cast<double>(count),
-        .elapsed_s = std::chrono::duration<double>(StarterClock::now() - begin).count()};
+        .elapsed_s = seconds_since(board.words().begun_ns.load(std::memory_order_relaxed))};
     if (results.is_complete && !watch(progress)) {
       results.is_complete = false;
       board.words().must_stop.store(true, std::memory_order_relaxed);

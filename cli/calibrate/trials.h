@@ -18,9 +18,9 @@ struct TrialLimits {
 
 // How far the ranks are, for whoever watches.
 struct TrialProgress {
-  int64_t rounds = 0;   // of all trials
-  double of_round = 0;  // of the round that is being made, from 0 to 1
-  double elapsed_s = 0;
+  int64_t rounds = 0;    // of all trials
+  double of_round = 0;   // of the round that is being made, from 0 to 1
+  double elapsed_s = 0;  // of the time that is allowed
 };
 
 struct TrialResults {
