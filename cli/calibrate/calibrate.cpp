@@ -107,9 +107,9 @@ class ProgressLine {
     if (!is_terminal_ || now < next_) return;
     next_ = now + kPause;
     const double left = static_cast<double>(limits_.time.count()) - progress.elapsed_s;
-    std::fprintf(stderr, "\r\033[Kmeasuring with %lld ranks: %.0f %% of round %lld, at most %.0f s left",
+    std::fprintf(stderr, "\r\033[Kmeasuring with %lld ranks: %.0f %% of round %s, at most %.0f s left",
                  static_cast<long long>(limits_.ranks), 100 * progress.of_round,
-                 static_cast<long long>(progress.rounds + 1), std::max(left, 0.0));
+                 std::to_string(progress.rounds + 1).c_str(), std::max(left, 0.0));
     is_shown_ = true;
   }
 
