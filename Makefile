@@ -30,7 +30,7 @@ program:  ## build build/program/bin/shardway alone, which needs no torch and no
 
 test: everything  ## build all; run the C++ and Python tests, the examples among them
 	@echo "== C++ tests and examples"
-	@ctest --test-dir $(BUILD) --output-on-failure -j 3
+	@ctest --test-dir $(BUILD) --output-on-failure -j 2
 	@echo "== Python tests and examples"
 	@$(PYTHON) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
