@@ -56,13 +56,13 @@ ExitCode print_price(const PlanCall& call, const PlanQuestion& question) {
 ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
   plan_or_no(call, question, {.topology = question.options.topology, .rules = question.options.rules});
   const auto rows = sweep_plans(question.from, question.to, *question.sweep, question.options);
+  const bool is_estimate = gives_estimates(question.options.topology->source);
   if (!call.plot.empty())
-    write_whole(call.plot, sweep_svg(question.from, question.to, *question.sweep, rows));
+    write_whole(call.plot, sweep_svg(question.from, question.to, *question.sweep, rows, is_estimate));
   if (call.wants_json) {
     print(sweep_json(*question.sweep, rows) + "\n");
   } else {
-    print(sweep_text(question.from, question.to, *question.sweep, rows,
-                     gives_estimates(question.options.topology->source), terminal_of_stdout()) +
+    print(sweep_text(question.from, question.to, *question.sweep, rows, is_estimate, terminal_of_stdout()) +
           (call.plot.empty() ? "" : "\nthe plot is " + call.plot + "\n"));
   }
   return ExitCode::yes;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "plan/geometry/cost_text.h"
 #include "plan/geometry/number_text.h"
 
 namespace shardway::cli {
@@ -150,14 +151,15 @@ std::vector<PlanStretch> stretches_of(const std::vector<SweepRow>& rows) {
 const char* colour_of(size_t number) { return kColours[number % std::size(kColours)]; }
 
 // A reader who points at it is told what it is.
-std::string point_of(const std::string& x, const std::string& y, const SweepRow& row, size_t number) {
+std::string point_of(const std::string& x, const std::string& y, const SweepRow& row, size_t number,
+                     bool is_estimate) {
   return "<circle cx=\"" + x + "\" cy=\"" + y + "\" r=\"3.5\" fill=\"" + colour_of(number) + "\"><title>" +
-         std::to_string(row.length) + ": " + two_decimals(row.cost_us) + " us, " + escaped(row.plan) +
+         std::to_string(row.length) + ": " + cost_in_us(row.cost_us, is_estimate) + ", " + escaped(row.plan) +
          "</title></circle>\n";
 }
 
 std::string curve(const PlotScales& scales, const std::vector<SweepRow>& rows, const PlanStretch& stretch,
-                  size_t number) {
+                  size_t number, bool is_estimate) {
   std::string points;
   std::string text;
   for (size_t i = stretch.begin; i < stretch.end; ++i) {
@@ -165,7 +167,7 @@ std::string curve(const PlotScales& scales, const std::vector<SweepRow>& rows, c
     const std::string x = two_decimals(scales.x(rows[i].length));
     const std::string y = two_decimals(scales.y(rows[i].cost_us));
     points.append(x).append(",").append(y).append(" ");
-    text += point_of(x, y, rows[i], number);
+    text += point_of(x, y, rows[i], number, is_estimate);
   }
   text.append("<polyline points=\"").append(points).append("\" stroke=\"");
   text.append(colour_of(number)).append("\"/>\n");
@@ -185,7 +187,7 @@ std::string legend_line(double y, const SweepRow& first, size_t number) {
 }  // namespace
 
 std::string sweep_svg(const Layout& from, const Layout& to, const Sweep& sweep,
-                      const std::vector<SweepRow>& rows) {
+                      const std::vector<SweepRow>& rows, bool is_estimate) {
   const PlotScales scales(rows);
   const std::vector<PlanStretch> stretches = stretches_of(rows);
   double y = kTop + kHeight + 4 * kLine;  // of the legend
@@ -193,10 +195,12 @@ std::string sweep_svg(const Layout& from, const Layout& to, const Sweep& sweep,
   std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + two_decimals(kWidth) + " " +
                      two_decimals(height) + "\">\n" + kStyle + "\n";
   text += text_at(kLeft, 22, "start", sweep_heading(from, to, sweep), "title");
-  text += text_at(kLeft, 42, "start", "price of the best plan; below, the length and the tensor's size");
+  text += text_at(kLeft, 42, "start",
+                  std::string(is_estimate ? "estimated " : "") +
+                      "price of the best plan; below, the length and the tensor's size");
   text += prices_axis(scales) + lengths_axis(scales, rows);
   for (size_t number = 0; number < stretches.size(); ++number, y += kLine) {
-    text += curve(scales, rows, stretches[number], number);
+    text += curve(scales, rows, stretches[number], number, is_estimate);
     text += legend_line(y, rows[stretches[number].begin], number);
   }
   return text + "</svg>\n";

@@ -65,6 +65,18 @@ def test_lengths_without_a_plan_have_no_point(tmp_path: Path) -> None:
     assert len(picture.findall(f"{SVG}circle")) == len(priced)
 
 
+def test_prices_by_assumed_figures_are_called_estimates(tmp_path: Path) -> None:
+    measured = tmp_path / "measured.json"
+    link = {"latency_us": 1.0, "gib_per_s": 10.0}
+    figures = {"base_us": 5.0, "within_host": link, "between_hosts": link}
+    measured.write_text(json.dumps({"version": 1, "source": "measured", **figures}))
+    for more, is_said in (((), True), (("--topology", str(measured)), False)):
+        picture, _ = _plotted(tmp_path, "--sweep", "0=64:128", *more)
+        texts = [str(text.text) for text in picture.iter() if text.text]
+        assert any(text.startswith("estimated price") for text in texts) is is_said
+        assert any("est. " in text for text in texts) is is_said
+
+
 def test_one_length_is_a_picture_too(tmp_path: Path) -> None:
     picture, rows = _plotted(tmp_path, "--sweep", "0=64:64")
     assert len(rows) == len(picture.findall(f"{SVG}circle")) == 1
