@@ -97,7 +97,7 @@ using Decide = std::function<std::optional<RouteCall>(Blocks)>;
 
 // All calls are collective unless said otherwise. They are made by one thread at a time, in the same order on
 // every rank. A peer's death or a timeout throws a c10::DistBackendError that names the peer.
-class Transport {
+class [[gnu::visibility("default")]] Transport {
  public:
   virtual ~Transport() = default;
 
