@@ -18,7 +18,7 @@ from tests.support import dtensor_programs as programs
 from tests.support.ranks import run_ranks
 from tests.support.versions import needs_torch
 
-LEFT_TO_TORCH = {"addends are to be made", "a placement is no box or addend of the tensor", "async_op=True"}
+LEFT_TO_TORCH = {"addends are to be made", "a placement is neither a box nor an addend of the tensor", "async_op=True"}
 
 
 def whole(tree):

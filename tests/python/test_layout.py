@@ -216,7 +216,7 @@ MISTAKES = {
     "length is no integer": (lambda: layout([R, R], shape=(4, 2.5)), ["shape[1]=2.5", "not a 64-bit integer"]),
     "too many elements": (lambda: layout([R, R], shape=(2**40, 2**40)), ["more than 2^52 bytes"]),
     "length beyond 64 bits": (lambda: layout([R, R], shape=(2**70, 1)), ["shape[0]", "64-bit"]),
-    "dtype by its name": (lambda: layout([R, R], dtype="float32"), ["dtype='float32'", "no torch.dtype"]),
+    "dtype by its name": (lambda: layout([R, R], dtype="float32"), ["dtype='float32'", "not a torch.dtype"]),
     "quantised dtype": (lambda: layout([R, R], dtype=torch.qint8), ["torch.qint8"]),
     "mesh is no mesh": (lambda: layout([R, R], mesh=(2, 2)), ["mesh=(2, 2)", "neither a Mesh nor a DeviceMesh"]),
     "rank outside the mesh": (lambda: layout([R, R]).box(4), ["rank 4", "outside"]),

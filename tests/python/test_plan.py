@@ -332,7 +332,7 @@ MISTAKES = {
     ),
     "topology is a path": (
         lambda: sw.plan(layout(S0), layout(R), "file.json"),
-        ["topology='file.json'", "no Topology"],
+        ["topology='file.json'", "not a Topology"],
     ),
     "NaN latency": (lambda: sw.Topology(within_host=(math.nan, 1)), ["within_host.latency_us", "nan"]),
     "zero bandwidth": (lambda: sw.Topology(between_hosts=(1, 0)), ["between_hosts.gib_per_s", "above 0"]),

@@ -255,7 +255,10 @@ def test_what_is_left_to_torch_is_counted_by_reason(rank, size):
         addend = _redistribute.redistribute_local_tensor(whole, replica._spec, to_addends)
         assert torch.equal(strided.full_tensor(), whole)
     assert torch.equal(addend, whole / 4)
-    assert left_to_torch() == {"addends are to be made": 1, "a placement is no box or addend of the tensor": 1}
+    assert left_to_torch() == {
+        "addends are to be made": 1,
+        "a placement is neither a box nor an addend of the tensor": 1,
+    }
 
 
 @ranks(4)

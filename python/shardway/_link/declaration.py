@@ -39,5 +39,5 @@ class Declared:
         return {name: part for name, part in self.parts.items() if part is not None}
 
     def said(self, do: str, cast: bool = False) -> Message:
-        problems = {"problems": self.problems, "refused": self.refused}
-        return {"do": do, "tensors": self.entries, **problems, "cast": cast, "version": 0}
+        message: Message = {"do": do, "tensors": self.entries, "problems": self.problems, "cast": cast, "version": 0}
+        return {**message, "refused": self.refused} if self.refused else message
