@@ -21,8 +21,8 @@ const Topology kKnown{.base_us = 3,
 // The layouts before and after a call of `bytes` bytes, for the planner.
 std::vector<Layout> layouts_of(StepKind kind, int64_t bytes, int64_t ranks) {
   const Mesh mesh({ranks});
-  const auto lies = [&](Dims shape, const Placement& placement) {
-    return Layout(std::move(shape), DType::u8, mesh, {placement});
+  const auto lies = [&](const Dims& shape, const Placement& placement) {
+    return Layout(shape, DType::u8, mesh, {placement});
   };
   switch (kind) {
     case StepKind::all_gather:
