@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ import torch.distributed as dist
 
 from shardway import _C
 from shardway._clocks import ClockOffset, now_ns, offsets_of_hosts
+from shardway._files import write_whole
 from shardway._groups import GroupLike, resolve_group
 
 _current: Trace | None = None
@@ -59,7 +59,7 @@ class Trace:
             document["traceEvents"] += self._events(taken)
             document["otherData"]["ranks"] = sorted([*document["otherData"]["ranks"], self._rank])
             document["otherData"]["left_out"] += taken["left_out"]
-            _replace(self.path, document)
+            write_whole(self.path, json.dumps(document), 0o644)
 
     def __enter__(self) -> Trace:
         return self
@@ -228,17 +228,3 @@ def _document_at(path: Path, run: str) -> dict[str, Any] | None:
         if document["otherData"]["run"] == run:
             return dict(document)
     return None
-
-
-def _replace(path: Path, document: dict[str, Any]) -> None:
-    """At once: nobody sees half a file, and a failure leaves what was there."""
-    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(document, file)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise

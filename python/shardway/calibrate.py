@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 import shardway as sw
 from shardway import _C
+from shardway._files import usual_mode, write_whole
 
 _MANY_BYTES = 1 << 20
 _LEAST_ROUNDS = 6
@@ -121,15 +122,6 @@ def _problem_with(output: Path) -> str:
         return f"{output}: cannot be written: {error.strerror}"
 
 
-def _write_whole(output: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=output.parent, prefix=output.name + ".", delete=False) as file:
-        file.write(text)
-    mask = os.umask(0)
-    os.umask(mask)
-    Path(file.name).chmod(0o666 & ~mask)
-    Path(file.name).replace(output)
-
-
 def _problem(output: Path) -> str:
     """Why this group cannot be measured, the same on every rank; or nothing."""
     if dist.get_world_size() == 1:
@@ -153,7 +145,7 @@ def _finish(trials: list[_Trial], most: int, output: Path, *, is_complete: bool)
     text, report = found
     if not is_complete and output.exists():
         output = output.with_name(output.name + ".partial")
-    _write_whole(output, text)
+    write_whole(output, text, usual_mode())
     print(f"{report}{output} is written", flush=True)
     return 0 if is_complete else _INTERRUPTED
 
