@@ -2,29 +2,12 @@
 
 #include <stdexcept>
 
+#include "cli/option_value.h"
+
 namespace shardway::cli {
 namespace {
 
 constexpr Sweep kWholeSweep = {.dim = 0, .first = 1, .last = 1 << 20};
-
-// The library's sentence without its subject: the option names it.
-std::string without_subject(const std::string& text) {
-  for (const std::string subject : {"layout: ", "mesh: ", "plan: "}) {
-    if (text.starts_with(subject)) return text.substr(subject.size());
-  }
-  return text;
-}
-
-// Reads an option. If that fails, the error begins with the option and its text.
-template <class Read>
-auto value_of(const std::string& option, const std::string& text, Read read) {
-  try {
-    return read();
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(option + " " + (text.empty() ? "''" : text) + ": " +
-                                without_subject(error.what()));
-  }
-}
 
 Layout layout_of(const Layout& whole, const Mesh& mesh, const std::string& option, const std::string& text) {
   return value_of(option, text, [&] {

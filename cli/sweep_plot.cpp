@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "page/markup.h"
 #include "plan/geometry/cost_text.h"
 #include "plan/geometry/number_text.h"
 
@@ -28,26 +29,6 @@ constexpr const char* kStyle =
     "polyline{fill:none;stroke-width:2.5}"
     "@media(prefers-color-scheme:dark){svg{background:#14181d;color:#e8eaed}.soft{fill:#a4adb8}}"
     "</style>";
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      default:
-        result += letter;
-    }
-  }
-  return result;
-}
 
 // A price on the axis: a power of ten.
 std::string power_text(int power) {
@@ -98,7 +79,7 @@ class PlotScales {
 std::string text_at(double x, double y, const char* anchor, const std::string& text,
                     const char* kind = "soft") {
   return "<text x=\"" + two_decimals(x) + "\" y=\"" + two_decimals(y) + "\" text-anchor=\"" + anchor +
-         "\" class=\"" + kind + "\">" + escaped(text) + "</text>\n";
+         "\" class=\"" + kind + "\">" + page::escaped(text) + "</text>\n";
 }
 
 std::string line_between(double x, double y, double to_x, double to_y) {
@@ -154,8 +135,8 @@ const char* colour_of(size_t number) { return kColours[number % std::size(kColou
 std::string point_of(const std::string& x, const std::string& y, const SweepRow& row, size_t number,
                      bool is_estimate) {
   return "<circle cx=\"" + x + "\" cy=\"" + y + "\" r=\"3.5\" fill=\"" + colour_of(number) + "\"><title>" +
-         std::to_string(row.length) + ": " + cost_in_us(row.cost_us, is_estimate) + ", " + escaped(row.plan) +
-         "</title></circle>\n";
+         std::to_string(row.length) + ": " + cost_in_us(row.cost_us, is_estimate) + ", " +
+         page::escaped(row.plan) + "</title></circle>\n";
 }
 
 std::string curve(const PlotScales& scales, const std::vector<SweepRow>& rows, const PlanStretch& stretch,

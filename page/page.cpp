@@ -1,34 +1,12 @@
 #include "shardway/page.h"
 
+#include "page/markup.h"
 #include "page/parts.h"
 #include "page/scene.h"
 #include "page/words.h"
 
 namespace shardway {
 namespace {
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += letter;
-    }
-  }
-  return result;
-}
 
 // JSON without "</script>", which would end the element that holds it.
 std::string in_script(const page::SceneJson& json) {
@@ -50,10 +28,10 @@ std::string filled(std::string text, const std::string& name, const std::string&
 
 std::string to_html(const Plan& plan, const PageOptions& options) {
   std::string text = page::kSkeleton;
-  text =
-      filled(std::move(text), "title", escaped(page::words_of(plan.from) + " → " + page::words_of(plan.to)));
+  text = filled(std::move(text), "title",
+                page::escaped(page::words_of(plan.from) + " → " + page::words_of(plan.to)));
   text = filled(std::move(text), "style", page::kStyle);
-  text = filled(std::move(text), "explanation", escaped(explain(plan)));
+  text = filled(std::move(text), "explanation", page::escaped(explain(plan)));
   text = filled(std::move(text), "scene", in_script(page::scene_of(plan, options)));
   return filled(std::move(text), "script", page::kScript);
 }

@@ -11,6 +11,7 @@
 
 #include "cli/calibrate/trials.h"
 #include "cli/notation.h"
+#include "cli/option_value.h"
 #include "cli/subcommand.h"
 #include "cli/whole_file.h"
 #include "plan/text/calibration_file.h"
@@ -54,15 +55,6 @@ struct WrittenCalibrate {
   std::string most = {};
   bool takes_whole_time = false;
 };
-
-template <class Read>
-auto value_of(const char* option, const std::string& written, Read read) {
-  try {
-    return read(written);
-  } catch (const std::invalid_argument& mistake) {
-    throw std::invalid_argument(std::string(option) + " " + written + ": " + mistake.what());
-  }
-}
 
 int64_t read_ranks(const std::string& written) {
   const int64_t ranks = read_count(written, "the number of ranks, such as 4");
@@ -149,17 +141,15 @@ std::string place_for(const std::string& output, bool is_complete) {
 }
 
 ExitCode answer(const WrittenCalibrate& written) {
+  const auto seconds = [&] { return read_count(written.seconds, "a number of seconds, such as 60"); };
   const TrialLimits limits{
-      .ranks = value_of("--ranks", written.ranks, read_ranks),
-      .time = std::chrono::seconds(
-          written.seconds.empty() ? kUsualSeconds
-                                  : value_of("--seconds", written.seconds,
-                                             [](const std::string& text) {
-                                               return read_count(text, "a number of seconds, such as 60");
-                                             })),
+      .ranks = value_of("--ranks", written.ranks, [&] { return read_ranks(written.ranks); }),
+      .time = std::chrono::seconds(written.seconds.empty() ? kUsualSeconds
+                                                           : value_of("--seconds", written.seconds, seconds)),
       .takes_whole_time = written.takes_whole_time};
+  const auto most = [&] { return read_most(written.most); };
   const std::vector<Trial> trials = trials_between(
-      kLeastBytes, written.most.empty() ? kUsualMostBytes : value_of("--most", written.most, read_most));
+      kLeastBytes, written.most.empty() ? kUsualMostBytes : value_of("--most", written.most, most));
   refuse_unwritable(written.output);
   const TrialResults results = measure_until_interrupted(trials, limits);
   const std::optional<MeasuredTopology> found = measured_topology(trials, results.us,
