@@ -16,6 +16,9 @@
 namespace shardway {
 namespace {
 
+// Its caller releases what the call holds, and not the thread that ran it: to release a tensor of Python's, a
+// thread that Python does not know makes a state of its own each time. Before Python 3.12, a child that is
+// forked meanwhile hangs. The thread releases the call only if the caller has dropped it already.
 class PostedJob : public Posted {
  public:
   explicit PostedJob(std::function<void()> call) : call_(std::move(call)) {}
@@ -27,7 +30,6 @@ class PostedJob : public Posted {
     } catch (...) {
       failure = std::current_exception();
     }
-    call_ = nullptr;  // releases its tensors
     const std::lock_guard lock(mutex_);
     failure_ = failure;
     is_done_ = true;
@@ -38,6 +40,7 @@ class PostedJob : public Posted {
   void wait() override {
     home_.check();
     while (!is_done_within(shm::kInterruptEvery)) shm::check_interrupt();
+    release_if_done();
     check();
   }
 
@@ -49,6 +52,14 @@ class PostedJob : public Posted {
   void finish() {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return is_done_; });
+  }
+
+  // Does nothing in a child of fork, where the lock may be held for ever.
+  void release_if_done() {
+    if (!home_.is_this()) return;
+    std::function<void()> held;  // ends after the lock does
+    const std::lock_guard lock(mutex_);
+    if (is_done_) held.swap(call_);
   }
 
   // Once the call is over: throws what it threw.
@@ -68,6 +79,10 @@ class PostedJob : public Posted {
 class SharedJob : public Posted {
  public:
   explicit SharedJob(std::shared_ptr<PostedJob> job) : job_(std::move(job)) {}
+  SharedJob(const SharedJob&) = delete;
+  SharedJob& operator=(const SharedJob&) = delete;
+  ~SharedJob() override { job_->release_if_done(); }
+
   void wait() override { job_->wait(); }
 
  private:
@@ -138,10 +153,11 @@ class CallQueue::Thread : public std::enable_shared_from_this<CallQueue::Thread>
     for (;;) {
       came_.wait(lock, [this] { return stops_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
-      const std::shared_ptr<PostedJob> job = std::move(jobs_.front());
+      std::shared_ptr<PostedJob> job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
       job->run();
+      job.reset();  // without the lock: what it holds may take others
       lock.lock();
       --waiting_or_running_;
     }
@@ -171,8 +187,10 @@ void CallQueue::in_turn(const std::function<void()>& call, const std::function<v
   } catch (...) {
     if (give_up) give_up();
     job->finish();  // the call uses what this caller holds
+    job->release_if_done();
     throw;
   }
+  job->release_if_done();
   job->check();
 }
 
