@@ -1,3 +1,4 @@
+#include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include "bindings.h"
@@ -16,6 +17,16 @@ void check_signals() {
   if (!is_main_thread() || Py_IsInitialized() == 0) return;
   const pybind11::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
+// A child of fork is told by an error that the group is its parent's. What makes the first one Python's takes
+// locks that a thread of the parent may have held. So the first is raised here, and dropped.
+void raise_first_error() {
+  const pybind11::cpp_function raise([] { TORCH_CHECK_WITH(DistBackendError, false, ""); });
+  try {
+    raise();
+  } catch (const pybind11::error_already_set&) {
+  }
 }
 
 }  // namespace
@@ -39,4 +50,5 @@ PYBIND11_MODULE(_C, module) {
   shardway::python::bind_prepare(module);
   shardway::python::bind_backend(module);
   shardway::shm::set_interrupt_check(&shardway::python::check_signals);
+  shardway::python::raise_first_error();
 }

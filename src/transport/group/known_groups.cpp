@@ -1,10 +1,24 @@
 #include "transport/group/known_groups.h"
 
+#include <c10/util/Exception.h>
+
 #include <iterator>
 
 #include "transport/memory/shared_memory.h"
 
 namespace shardway {
+namespace {
+
+[[maybe_unused]] const KnownGroups& groups_at_load = KnownGroups::instance();
+
+// torch makes static objects for its first error, under a lock of the C library's that fork does not know of.
+// A child that is told by the first error would wait for a thread of its parent's. So the first is made here.
+[[maybe_unused]] const bool has_error_at_load = [] {
+  const c10::DistBackendError first({__func__, __FILE__, __LINE__}, "");
+  return true;
+}();
+
+}  // namespace
 
 KnownGroups& KnownGroups::instance() {
   static auto* groups = [] {
