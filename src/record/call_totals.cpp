@@ -34,6 +34,8 @@ shm::ForkMutex& claiming() {
   return *mutex;
 }
 
+[[maybe_unused]] const shm::ForkMutex& claiming_at_load = claiming();
+
 template <class Words>
 size_t hash_of(const Words& op, uint64_t group) {
   uint64_t hash = group;

@@ -95,6 +95,8 @@ class KnownRanks {
   std::map<uint64_t, std::vector<int64_t>> ranks_;
 };
 
+[[maybe_unused]] const KnownRanks& ranks_at_load = KnownRanks::instance();
+
 // The ranks of a group in the job, by rank in the group. None if one of them is not known.
 std::optional<std::vector<int64_t>> job_ranks_of(const RecordedCall& member, const ProcessRecord& process,
                                                  std::span<const ProcessRecord> job) {

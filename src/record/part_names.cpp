@@ -18,6 +18,8 @@ struct KnownParts {
   }
 };
 
+[[maybe_unused]] const KnownParts& parts_at_load = KnownParts::instance();
+
 }  // namespace
 
 void know_part(uint64_t group, PartNames names) {

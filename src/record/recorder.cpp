@@ -43,6 +43,13 @@ void describe_job(RecordHead& head) {
   }
 }
 
+shm::ForkMutex& recorder_making() {
+  static auto* mutex = new shm::ForkMutex;  // never destroyed: a call may come after the end of main
+  return *mutex;
+}
+
+[[maybe_unused]] const shm::ForkMutex& recorder_making_at_load = recorder_making();
+
 // Finer than duration_text.
 std::string time_text(int64_t ns) {
   return ns < 1'000'000 ? std::to_string(ns / 1000) + " us" : duration_text(ns);
@@ -123,8 +130,7 @@ class Recorder {
 
  private:
   static Recorder& make() {
-    static auto* mutex = new shm::ForkMutex;  // never destroyed: a call may come after the end of main
-    const std::lock_guard lock(*mutex);
+    const std::lock_guard lock(recorder_making());
     Recorder* known = current.load(std::memory_order_relaxed);
     if (known != nullptr && known->is_of_this_process()) return *known;
     if (known != nullptr) known->file_ = shm::File();  // the parent's, which keeps its own descriptor

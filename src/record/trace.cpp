@@ -22,6 +22,8 @@ KeptTrace& kept() {
   return *made;
 }
 
+[[maybe_unused]] const KeptTrace& trace_at_load = kept();
+
 // Whether there is room for one more.
 bool takes_one_more(Trace& trace) {
   if (trace.calls.size() + trace.steps.size() < kMostTraced) return true;

@@ -63,6 +63,8 @@ class PreparedPlans {
   Known known_;
 };
 
+[[maybe_unused]] const PreparedPlans& plans_at_load = PreparedPlans::instance();
+
 // Whether every other rank pulls all of this rank's input.
 bool goes_whole_to_all(const Route& route) {
   const Box whole = Box::whole(route.input_shape);

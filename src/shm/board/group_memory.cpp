@@ -39,6 +39,8 @@ struct Known {
   }
 };
 
+[[maybe_unused]] const Known& known_at_load = Known::instance();
+
 }  // namespace
 
 // Sparse: what a group never uses costs nothing.

@@ -58,6 +58,8 @@ class Graveyard {
   std::list<Retired> retired_;
 };
 
+[[maybe_unused]] const Graveyard& graveyard_at_load = Graveyard::instance();
+
 }  // namespace
 
 void retire(Remains remains) {

@@ -52,6 +52,8 @@ class TuningRecord {
   uint64_t generation_ = fork_generation();
 };
 
+[[maybe_unused]] const TuningRecord& tuning_at_load = TuningRecord::instance();
+
 // A choice, and where it comes from.
 struct Chosen {
   bool is_on = false;

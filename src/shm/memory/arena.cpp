@@ -69,6 +69,8 @@ struct ProcessArenas {
   bool has_own() const { return !all.empty() && generation == fork_generation(); }
 };
 
+[[maybe_unused]] const ProcessArenas& arenas_at_load = ProcessArenas::instance();
+
 }  // namespace
 
 std::shared_ptr<Arena> Arena::of_process() {

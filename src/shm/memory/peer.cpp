@@ -58,6 +58,8 @@ class KnownPeers {
   std::map<Key, std::weak_ptr<Arena>> arenas_;
 };
 
+[[maybe_unused]] const KnownPeers& peers_at_load = KnownPeers::instance();
+
 }  // namespace
 
 Peer::Peer(const File& arena, File process, const Nonce& expected)

@@ -96,6 +96,12 @@ uint64_t fork_generation() {
   return forks.load(std::memory_order_relaxed);
 }
 
+namespace {
+
+[[maybe_unused]] const uint64_t generation_at_load = fork_generation();
+
+}  // namespace
+
 File handle_of_process() {
   File process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   if (!process) throw std::system_error(errno, std::generic_category(), "pidfd_open");

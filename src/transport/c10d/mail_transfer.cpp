@@ -121,6 +121,8 @@ class Janitor {
   bool is_at_work_ = false;
 };
 
+[[maybe_unused]] const Janitor& janitor_at_load = Janitor::instance();
+
 // Leaks the messages: in a child of fork they belong to the parent.
 void abandon(std::deque<std::unique_ptr<Letter>>& messages) {
   for (auto& message : messages) (void)message.release();

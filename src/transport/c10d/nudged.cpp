@@ -74,6 +74,8 @@ class Nudger {
   bool is_at_work_ = false;
 };
 
+[[maybe_unused]] const Nudger& nudger_at_load = Nudger::instance();
+
 }  // namespace
 
 Nudged::Nudged(c10d::Work& work) : work_(work), has_thread_(Nudger::instance().add(work)) {}

@@ -51,12 +51,23 @@ std::string name_of_group(const c10d::ProcessGroup& group) {
   }
 }
 
-// How many groups of this name the rank has made: torch gives a name again once its group is destroyed.
+// How many groups of a name the rank has made: torch gives a name again once its group is destroyed.
+struct NameCounts {
+  shm::ForkMutex mutex;
+  std::map<std::string, uint64_t> counts;
+
+  static NameCounts& instance() {
+    static auto* made = new NameCounts;  // never destroyed: groups may be made until the end
+    return *made;
+  }
+};
+
+[[maybe_unused]] const NameCounts& names_at_load = NameCounts::instance();
+
 uint64_t next_of_name(const std::string& name) {
-  static auto* mutex = new shm::ForkMutex;  // neither is ever destroyed: groups may be made until the end
-  static auto* counts = new std::map<std::string, uint64_t>;
-  const std::lock_guard lock(*mutex);
-  return ++(*counts)[name];
+  NameCounts& names = NameCounts::instance();
+  const std::lock_guard lock(names.mutex);
+  return ++names.counts[name];
 }
 
 // Found without a word to the others: a call that hangs must be in the record before it has reached anybody.

@@ -19,6 +19,8 @@ struct JoinedWorlds {
   }
 };
 
+[[maybe_unused]] const JoinedWorlds& joined_at_load = JoinedWorlds::instance();
+
 }  // namespace
 
 void remember_joined(const std::shared_ptr<Transport>& world) {

@@ -13,6 +13,7 @@
 #include <deque>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -59,6 +60,7 @@ class BlockCache {
   WarmBlock take(size_t bytes) {
     const size_t wanted = class_of(bytes);
     const std::lock_guard lock(mutex_);
+    (void)limit();  // throws here if it is invalid, and not when the block is freed
     in_use_ += wanted;
     const auto alike = by_size_.find(wanted);
     if (alike == by_size_.end() || alike->second.empty()) {
@@ -79,7 +81,7 @@ class BlockCache {
     in_use_ -= block.bytes;
     by_size_[block.bytes].push_back(kept_.insert(kept_.end(), block));
     kept_bytes_ += block.bytes;
-    shrink_to(limit_);
+    shrink_to(limit());
   }
 
   void empty() {
@@ -91,12 +93,18 @@ class BlockCache {
     const std::lock_guard lock(mutex_);
     return {.in_use_bytes = static_cast<int64_t>(in_use_),
             .cached_bytes = static_cast<int64_t>(kept_bytes_),
-            .limit_bytes = static_cast<int64_t>(limit_),
+            .limit_bytes = static_cast<int64_t>(limit()),
             .reused = reused_,
             .fresh = fresh_};
   }
 
  private:
+  // That of the environment at the first call.
+  size_t limit() {
+    if (!limit_) limit_ = limit_from_environment();
+    return *limit_;
+  }
+
   void* from_system(size_t bytes) {
     void* data = try_system(bytes);
     if (data == nullptr) {
@@ -126,7 +134,7 @@ class BlockCache {
   }
 
   shm::ForkMutex mutex_;
-  const size_t limit_ = limit_from_environment();
+  std::optional<size_t> limit_;
   std::list<WarmBlock> kept_;                                                       // oldest first
   std::unordered_map<size_t, std::deque<std::list<WarmBlock>::iterator>> by_size_;  // by size, oldest first
   size_t kept_bytes_ = 0;
@@ -134,6 +142,8 @@ class BlockCache {
   int64_t reused_ = 0;
   int64_t fresh_ = 0;
 };
+
+[[maybe_unused]] const BlockCache& cache_at_load = BlockCache::instance();
 
 class WarmAllocator : public c10::Allocator {
  public:
