@@ -61,7 +61,10 @@ ToldWork::~ToldWork() {
   }
 }
 
+bool ToldWork::isCompleted() { return !home_.is_this() || Work::isCompleted(); }
+
 bool ToldWork::isSuccess() const {
+  if (!home_.is_this()) return false;
   const bool is_success = Work::isSuccess();
   if (!is_success) set_told();
   return is_success;
@@ -69,6 +72,11 @@ bool ToldWork::isSuccess() const {
 
 std::exception_ptr ToldWork::exception() const {
   set_told();
+  try {
+    home_.check();
+  } catch (const c10::DistBackendError&) {
+    return std::current_exception();
+  }
   return Work::exception();
 }
 
@@ -221,6 +229,7 @@ void ReceiveWork::settle(Body&& body) {
 }
 
 bool ReceiveWork::isCompleted() {
+  if (!home().is_this()) return true;
   try {
     if (!mailbox().is_done(receipt_)) {
       if (!receiving_.engine->group().is_lost()) return Work::isCompleted();
@@ -238,6 +247,7 @@ int ReceiveWork::sourceRank() const { return static_cast<int>(receipt_->sender);
 void ReceiveWork::abort() { mailbox().give_up(receipt_); }
 
 bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
+  home().check();
   if (!Work::isCompleted()) {
     try {
       mailbox().wait(receipt_, timeout > kNoTimeout ? timeout : receiving_.timeout);
@@ -264,6 +274,7 @@ void ReceiveWork::check() const {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
+  home().check();
   {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;

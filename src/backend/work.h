@@ -24,6 +24,9 @@ class ToldWork : public c10d::Work {
            const std::optional<std::vector<at::Tensor>>& inputs);
   ~ToldWork() override;
 
+  // In a child of fork the call is over and has failed. No lock is taken there: a thread of the parent may
+  // hold it.
+  bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
 

@@ -1,5 +1,6 @@
 // A child of fork is told that the group is its parent's, whatever the parent's threads did when it was
 // forked.
+#include <ATen/ATen.h>
 #include <cxxabi.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
 
 #include "backend/backend.h"
 #include "transport/common/home_process.h"
@@ -16,6 +18,16 @@ namespace shardway::testing {
 namespace {
 
 constexpr unsigned kLimitS = 20;
+
+template <class Call>
+bool refuses(Call&& call) {
+  try {
+    call();
+  } catch (const c10::DistBackendError&) {
+    return true;
+  }
+  return false;
+}
 
 // Whether `is_told` is true in a child of fork; false too if it hangs.
 template <class IsTold>
@@ -51,6 +63,18 @@ TEST(ForkedChild, FindsNoLockOfTheBackendTaken) {
                                 [&] { return group.getError() == c10d::ErrorType::COMM_ERROR; }));
 }
 
+TEST(ForkedChild, FindsNoLockOfAReceiveTaken) {
+  backend::Backend group(c10::make_intrusive<c10d::HashStore>(), 0, 1,
+                         c10::make_intrusive<backend::Options>());
+  std::vector<at::Tensor> tensors{at::zeros({1})};
+  const auto work = group.recv(tensors, 0, 0);  // from itself: nothing comes
+  const auto is_told = [&] {
+    const bool has_failed = work->isCompleted() && !work->isSuccess() && work->exception();
+    return has_failed && refuses([&] { work->wait(); }) && refuses([&] { work->getFuture(); });
+  };
+  EXPECT_TRUE(children_are_told([&] { work->isCompleted(); }, is_told));
+}
+
 // A thread that makes a static object takes this lock of the C library's, which fork does not know of.
 TEST(ForkedChild, NeedsNoLockThatStaticObjectsAreMadeUnder) {
   const HomeProcess home;
@@ -59,15 +83,7 @@ TEST(ForkedChild, NeedsNoLockThatStaticObjectsAreMadeUnder) {
     abi::__cxa_atexit([](void*) {}, nullptr, &owner);
     abi::__cxa_finalize(&owner);
   };
-  const auto is_told = [&] {
-    try {
-      home.check();
-    } catch (const c10::DistBackendError&) {
-      return true;
-    }
-    return false;
-  };
-  EXPECT_TRUE(children_are_told(register_for_the_end, is_told));
+  EXPECT_TRUE(children_are_told(register_for_the_end, [&] { return refuses([&] { home.check(); }); }));
 }
 
 }  // namespace
