@@ -16,6 +16,7 @@
 #include "shm/join/abstract_socket.h"
 #include "shm/join/reception.h"
 #include "shm/memory/errors.h"
+#include "shm/memory/fork_mutex.h"
 
 namespace shardway::shm {
 namespace {
@@ -80,11 +81,22 @@ std::optional<File> listener_at(const std::string& name) {
 // rank that comes late need not wait.
 std::string name_when_over(const std::string& name) { return name + "-over"; }
 
+struct LastSign {
+  ForkMutex mutex;
+  File sign;
+
+  static LastSign& instance() {
+    static auto* last = new LastSign;  // never destroyed: the sign stays until the end of the process
+    return *last;
+  }
+};
+
+[[maybe_unused]] const LastSign& sign_at_load = LastSign::instance();
+
 void show_that_it_is_over(const std::string& name) {
-  static std::mutex mutex;
-  static File sign;
-  const std::lock_guard lock(mutex);
-  if (auto mark = listener_at(name_when_over(name))) sign = std::move(*mark);
+  LastSign& last = LastSign::instance();
+  const std::lock_guard lock(last.mutex);
+  if (auto mark = listener_at(name_when_over(name))) last.sign = std::move(*mark);
 }
 
 bool is_over(const std::string& name) { return connection_to(name_when_over(name)).has_value(); }

@@ -80,6 +80,7 @@ void end_for_shrink(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
 std::vector<int64_t> gone_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if (auto* hosts = spanning(*group)) return hosts->hosts_transport().gone();
   const auto known = KnownGroups::instance().of(group);
+  known->home.check();
   const std::lock_guard lock(known->mutex);
   return known->gone ? known->gone() : std::vector<int64_t>();
 }
