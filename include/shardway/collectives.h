@@ -44,26 +44,44 @@ struct Ragged {
 };
 
 // A call under way. `wait` returns what the plain call would, differentiable, and may be called repeatedly.
-// A call whose handle is dropped still finishes.
+// A call whose handle is dropped still finishes. Any thread may use a handle.
 template <class Result>
 class Async {
  public:
-  explicit Async(std::function<Result()> finish) : state_(std::make_shared<State>(std::move(finish))) {}
+  // `is_over` tells whether `finish` would return, or throw, without waiting for another rank.
+  Async(std::function<Result()> finish, std::function<bool()> is_over)
+      : state_(std::make_shared<State>(std::move(finish), std::move(is_over))) {}
+
+  // Of a call that is over already.
+  explicit Async(Result result) : state_(std::make_shared<State>(std::move(result))) {}
 
   Result wait() const {
     const std::lock_guard lock(state_->mutex);
-    if (state_->finish) {
+    if (!state_->result) {
       state_->result = state_->finish();
-      state_->finish = nullptr;
+      state_->finish = nullptr;  // releases what they hold
+      state_->is_over = nullptr;
     }
     return *state_->result;
   }
 
+  // Whether the call is over, with a result or with an error that wait() throws. Returns at once. False also
+  // while another thread is in wait().
+  //
+  // CPU tensors of an engine such as gloo: its messages cannot be asked, so the first question starts a
+  // thread that waits for them, and the answer is true once that thread has seen them all.
+  bool is_completed() const {
+    const std::unique_lock lock(state_->mutex, std::try_to_lock);
+    return lock && (state_->result || state_->is_over());
+  }
+
  private:
   struct State {
-    explicit State(std::function<Result()> f) : finish(std::move(f)) {}
+    State(std::function<Result()> f, std::function<bool()> o) : finish(std::move(f)), is_over(std::move(o)) {}
+    explicit State(Result r) : result(std::move(r)) {}
     std::mutex mutex;
-    std::function<Result()> finish;  // empty once it has returned the result
+    std::function<Result()> finish;  // this and the next are empty once there is a result
+    std::function<bool()> is_over;
     std::optional<Result> result;
   };
   std::shared_ptr<State> state_;

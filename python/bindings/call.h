@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <concepts>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -25,19 +26,28 @@ inline py::object as_python(const RaggedList& list) {
   return py::make_tuple(list.tensors, sizes);
 }
 
-template <class Result>
-py::object wait_for(const Async<Result>& call) {
-  Result result = [&] {
-    const py::gil_scoped_release release;
-    return call.wait();
-  }();
-  return as_python(result);
+// A call under way, whatever it returns.
+struct Handle {
+  std::function<py::object()> wait;    // called with the interpreter's lock
+  std::function<bool()> is_completed;  // does not touch Python
+};
+
+// `wrap` makes a Python object of the result.
+template <class Result, class Wrap>
+Handle handle_of(const Async<Result>& call, Wrap wrap) {
+  auto wait = [call, wrap = std::move(wrap)]() -> py::object {
+    Result result = [&] {
+      const py::gil_scoped_release release;
+      return call.wait();
+    }();
+    return wrap(std::move(result));
+  };
+  return {.wait = std::move(wait), .is_completed = [call] { return call.is_completed(); }};
 }
 
 template <class Result>
-void bind_handle(py::module_& module, const char* name) {
-  py::class_<Async<Result>>(module, name, "A call under way.")
-      .def("wait", &wait_for<Result>, "What the plain call would have returned; as often as asked.");
+Handle handle_of(const Async<Result>& call) {
+  return handle_of(call, [](const Result& result) { return as_python(result); });
 }
 
 // Reads the arguments, and makes the call or starts it. If an argument cannot be read, `fail` tells the other
@@ -58,7 +68,7 @@ py::object run(const Group& group, const py::object& async_op, Read&& read, Make
     const py::gil_scoped_release release;
     return body();
   };
-  return is_async ? py::cast(without_gil(start)) : as_python(without_gil(make));
+  return is_async ? py::cast(handle_of(without_gil(start))) : as_python(without_gil(make));
 }
 
 // The same for a call that exchanges a header unless `sizes_known` returns true; it must not touch Python.

@@ -125,11 +125,37 @@ py::object split_by_rank_of(const py::object& parts, const py::object& group_obj
   return as_python(result);
 }
 
+// A handle of the same call, whose result is what `function` makes of that of `handle`, once.
+Handle mapped_handle(const Handle& handle, const py::function& function) {
+  auto mapped = std::make_shared<py::object>();
+  auto wait = [wait = handle.wait, function, mapped] {
+    const py::object result = wait();
+    if (!*mapped) {
+      py::object made = function(result);
+      if (!*mapped) *mapped = std::move(made);  // another thread may have been faster
+    }
+    return *mapped;
+  };
+  return {.wait = std::move(wait), .is_completed = handle.is_completed};
+}
+
+void bind_handle(py::module_& module) {
+  py::class_<Handle> handle(module, "Handle");
+  handle.attr("__module__") = "shardway";
+  handle.def("wait", [](const Handle& self) { return self.wait(); });
+  handle.def("is_completed", [](const Handle& self) {
+    const py::gil_scoped_release release;
+    return self.is_completed();
+  });
+  const py::object generic = py::module_::import("types").attr("GenericAlias");
+  handle.attr("__class_getitem__") = py::module_::import("builtins").attr("classmethod")(generic);
+  module.def("mapped_handle", &mapped_handle);
+}
+
 }  // namespace
 
 void bind_collectives(py::module_& module) {
-  bind_handle<Ragged>(module, "RaggedHandle");
-  bind_handle<at::Tensor>(module, "TensorHandle");
+  bind_handle(module);
   module.def("all_gather_v", &all_gather_v_of);
   module.def("reduce_scatter_v", &reduce_scatter_v_of);
   module.def("all_reduce", &all_reduce_of);

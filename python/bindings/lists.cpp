@@ -157,8 +157,6 @@ py::object listed_scatter_v(const py::object& xs, const py::object& src, const p
 }  // namespace
 
 void bind_lists(py::module_& module) {
-  bind_handle<RaggedList>(module, "RaggedListHandle");
-  bind_handle<std::vector<at::Tensor>>(module, "TensorListHandle");
   module.def("all_gather_v_list", &listed_all_gather_v);
   module.def("reduce_scatter_v_list", &listed_reduce_scatter_v);
   module.def("all_to_all_v_list", &listed_all_to_all_v);

@@ -7,6 +7,7 @@
 
 #include "arguments.h"
 #include "bindings.h"
+#include "call.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "values.h"
@@ -46,9 +47,9 @@ py::object shard_dim_alltoall_of(const py::object& input, const py::object& gath
     to = read_integer("shard_dim", shard_dim);
   };
   if (async_op) {
-    return py::cast(reading(Collective::shard_dim_alltoall, group, read, [&] {
+    return py::cast(handle_of(reading(Collective::shard_dim_alltoall, group, read, [&] {
       return collective_utils::shard_dim_alltoall_async(x, from, to, mesh, mesh_dim, group);
-    }));
+    })));
   }
   return py::cast(reading(Collective::shard_dim_alltoall, group, read, [&] {
     return collective_utils::shard_dim_alltoall(x, from, to, mesh, mesh_dim, group);

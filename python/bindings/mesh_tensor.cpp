@@ -6,6 +6,7 @@
 #include "arguments.h"
 #include "bindings.h"
 #include "bound_tensor.h"
+#include "call.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/mesh/place.h"
@@ -18,11 +19,6 @@
 
 namespace shardway::python {
 namespace {
-
-struct BoundHandle {
-  Async<MeshTensor> call;
-  py::object group;
-};
 
 // The rank of a part that was made where nothing is distributed: the program knows it, the tensor does not.
 constexpr int64_t kUnknownRank = -1;
@@ -129,11 +125,13 @@ py::object redistribute_of(const BoundTensor& self, const py::object& placements
   if (!problem.empty() && living) refuse_in_group(*living, problem);
   if (!problem.empty()) refuse_for(self, problem);
   if (is_async) {
-    auto call = [&] {
+    const Async<MeshTensor> call = [&] {
       const py::gil_scoped_release release;
       return redistribute_async(self.tensor, *target.layout, target.options);
     }();
-    return py::cast(BoundHandle{.call = std::move(call), .group = mover});
+    return py::cast(handle_of(call, [group = mover](MeshTensor result) {
+      return py::cast(BoundTensor{.tensor = std::move(result), .group = group});
+    }));
   }
   MeshTensor result = [&] {
     const py::gil_scoped_release release;
@@ -274,15 +272,6 @@ void bind_mesh_tensor(py::module_& module) {
                                    py::make_tuple(local_of(self), self.tensor.layout(), self.tensor.rank()));
            })
       .def("__repr__", [](const BoundTensor& self) { return "MeshTensor(" + to_string(self.tensor) + ")"; });
-  py::class_<BoundHandle> handle(module, "MeshTensorHandle", "A call under way.");
-  handle.attr("__module__") = "shardway";
-  handle.def("wait", [](const BoundHandle& self) {
-    MeshTensor result = [&] {
-      const py::gil_scoped_release release;
-      return self.call.wait();
-    }();
-    return BoundTensor{.tensor = std::move(result), .group = self.group};
-  });
   module.def("_rebuilt_mesh_tensor", &rebuilt);
   module.def("redistribute", &redistribute_of);
   module.def("refuse_redistribute", &refuse_for);

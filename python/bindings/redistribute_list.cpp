@@ -6,6 +6,7 @@
 #include "arguments.h"
 #include "bindings.h"
 #include "bound_tensor.h"
+#include "call.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/mesh/redistribution.h"
@@ -16,11 +17,6 @@ namespace shardway::python {
 namespace {
 
 using GivenTensors = std::vector<MeshTensor>;
-
-struct BoundListHandle {
-  Async<GivenTensors> call;
-  py::object group;
-};
 
 // What the caller gave, as far as it could be read.
 struct Read {
@@ -168,11 +164,12 @@ py::object redistribute_list_of(const py::sequence& tensors, const py::sequence&
   const Read read =
       read_given(std::move(given), placements, mesh, topology, max_bytes, living, copies, out, relabel);
   if (is_async) {
-    auto call = [&] {
+    const Async<GivenTensors> call = [&] {
       const py::gil_scoped_release release;
       return redistribute_async(read.tensors, read.targets, read.options);
     }();
-    return py::cast(BoundListHandle{.call = std::move(call), .group = mover});
+    return py::cast(handle_of(
+        call, [group = mover](GivenTensors results) { return list_of(std::move(results), group); }));
   }
   return list_of(run_list(read), mover);
 }
@@ -197,15 +194,6 @@ py::tuple hear_layouts_of(const py::sequence& known, const py::object& group) {
 }  // namespace
 
 void bind_redistribute_list(py::module_& module) {
-  py::class_<BoundListHandle> handle(module, "MeshTensorListHandle", "A call under way.");
-  handle.attr("__module__") = "shardway";
-  handle.def("wait", [](const BoundListHandle& self) {
-    GivenTensors results = [&] {
-      const py::gil_scoped_release release;
-      return self.call.wait();
-    }();
-    return list_of(std::move(results), self.group);
-  });
   module.def("redistribute_list", &redistribute_list_of);
   module.def("hear_layouts", &hear_layouts_of);
   module.def("mesh_tensors", &mesh_tensors_of);

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from os import PathLike
-from typing import Any, Literal, NoReturn, TypeAlias, overload
+from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -59,55 +59,34 @@ def gone_ranks(group: ProcessGroup) -> list[int]: ...
 def disown_group(group: ProcessGroup) -> None: ...
 def has_engine(group: ProcessGroup) -> bool: ...
 
-class RaggedHandle:
-    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+Result = TypeVar("Result", covariant=True)
+
+class Handle(Generic[Result]):
+    """A call under way, made with `async_op=True`. If the handle is dropped, the call still goes on. Any thread may use
+    it.
 
     Example:
         >>> handle = sw.all_gather_v(torch.ones(3), async_op=True)
-        >>> result = handle.wait()
+        >>> gathered, sizes = handle.wait()
+        >>> handle.is_completed()
+        True
     """
 
-    def wait(self) -> tuple[Tensor, tuple[int, ...]]:
-        """Waits until the call is over and returns the tensor and the sizes, as often as it is asked; raises what went
+    def wait(self) -> Result:
+        """Waits until the call is over and returns what the plain call would, as often as it is asked; raises what went
         wrong.
         """
 
-class TensorHandle:
-    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
+    def is_completed(self) -> bool:
+        """Whether the call is over: with a result, or with an error that `wait()` raises. Returns at once. It is False
+        also while another thread is in `wait()`.
 
-    Example:
-        >>> handle = sw.all_reduce(torch.ones(3), async_op=True)
-        >>> result = handle.wait()
-    """
-
-    def wait(self) -> Tensor:
-        """Waits until the call is over and returns the tensor, as often as it is asked; raises what went wrong."""
-
-class RaggedListHandle:
-    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
-
-    Example:
-        >>> handle = sw.all_gather_v([torch.ones(3)], async_op=True)
-        >>> result = handle.wait()
-    """
-
-    def wait(self) -> tuple[list[Tensor], list[tuple[int, ...]]]:
-        """Waits until the call is over and returns the list of tensors and the list of their sizes, as often as it is
-        asked; raises what went wrong.
+        CPU tensors of an engine such as gloo: the first question starts a thread that waits for the messages, and the
+        answer is True once that thread has seen them all. GPU tensors: the call is over when the GPU has done it.
         """
 
-class TensorListHandle:
-    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
-
-    Example:
-        >>> handle = sw.reduce_scatter_v([torch.ones(3)], async_op=True)
-        >>> result = handle.wait()
-    """
-
-    def wait(self) -> list[Tensor]:
-        """Waits until the call is over and returns the list of tensors, as often as it is asked; raises what went
-        wrong.
-        """
+def mapped_handle(handle: Handle[Any], function: Callable[[Any], Any]) -> Handle[Any]:
+    """A handle of the same call, whose result is what `function` makes of that of `handle`, once."""
 
 Sizes = Sequence[int] | Tensor
 
@@ -124,7 +103,7 @@ def all_gather_v(
 @overload
 def all_gather_v(
     x: Tensor, dim: int, sizes: Sizes | None, grad: str, out: Tensor | None, group: ProcessGroup | None, async_op: bool
-) -> tuple[Tensor, tuple[int, ...]] | RaggedHandle: ...
+) -> tuple[Tensor, tuple[int, ...]] | Handle[tuple[Tensor, tuple[int, ...]]]: ...
 @overload
 def reduce_scatter_v(
     x: Tensor,
@@ -138,7 +117,7 @@ def reduce_scatter_v(
 @overload
 def reduce_scatter_v(
     x: Tensor, sizes: Sizes | None, dim: int, op: str, out: Tensor | None, group: ProcessGroup | None, async_op: bool
-) -> Tensor | TensorHandle: ...
+) -> Tensor | Handle[Tensor]: ...
 @overload
 def all_to_all_v(
     x: Tensor,
@@ -158,7 +137,7 @@ def all_to_all_v(
     out: Tensor | None,
     group: ProcessGroup | None,
     async_op: bool,
-) -> tuple[Tensor, tuple[int, ...]] | RaggedHandle: ...
+) -> tuple[Tensor, tuple[int, ...]] | Handle[tuple[Tensor, tuple[int, ...]]]: ...
 @overload
 def all_reduce(
     x: Tensor, op: str, grad: str, out: Tensor | None, group: ProcessGroup | None, async_op: Literal[False]
@@ -166,7 +145,7 @@ def all_reduce(
 @overload
 def all_reduce(
     x: Tensor, op: str, grad: str, out: Tensor | None, group: ProcessGroup | None, async_op: bool
-) -> Tensor | TensorHandle: ...
+) -> Tensor | Handle[Tensor]: ...
 def broadcast(
     x: Tensor,
     src: int,
@@ -174,7 +153,7 @@ def broadcast(
     group: ProcessGroup | None,
     ranks: Sequence[int] | None,
     async_op: bool,
-) -> Tensor | TensorHandle: ...
+) -> Tensor | Handle[Tensor]: ...
 def gather_v(
     x: Tensor,
     dst: int,
@@ -184,7 +163,7 @@ def gather_v(
     group: ProcessGroup | None,
     ranks: Sequence[int] | None,
     async_op: bool,
-) -> tuple[Tensor, tuple[int, ...]] | RaggedHandle: ...
+) -> tuple[Tensor, tuple[int, ...]] | Handle[tuple[Tensor, tuple[int, ...]]]: ...
 def scatter_v(
     x: Tensor | None,
     src: int,
@@ -194,7 +173,7 @@ def scatter_v(
     group: ProcessGroup | None,
     ranks: Sequence[int] | None,
     async_op: bool,
-) -> Tensor | TensorHandle: ...
+) -> Tensor | Handle[Tensor]: ...
 def all_gather_v_list(
     xs: Sequence[Tensor],
     dim: int,
@@ -203,7 +182,7 @@ def all_gather_v_list(
     out: None,
     group: ProcessGroup | None,
     async_op: bool,
-) -> tuple[list[Tensor], list[tuple[int, ...]]] | RaggedListHandle: ...
+) -> tuple[list[Tensor], list[tuple[int, ...]]] | Handle[tuple[list[Tensor], list[tuple[int, ...]]]]: ...
 def reduce_scatter_v_list(
     xs: Sequence[Tensor],
     sizes: Sequence[Sizes] | None,
@@ -212,7 +191,7 @@ def reduce_scatter_v_list(
     out: None,
     group: ProcessGroup | None,
     async_op: bool,
-) -> list[Tensor] | TensorListHandle: ...
+) -> list[Tensor] | Handle[list[Tensor]]: ...
 def all_to_all_v_list(
     xs: Sequence[Tensor],
     send_sizes: Sequence[Sizes],
@@ -221,7 +200,7 @@ def all_to_all_v_list(
     out: None,
     group: ProcessGroup | None,
     async_op: bool,
-) -> tuple[list[Tensor], list[tuple[int, ...]]] | RaggedListHandle: ...
+) -> tuple[list[Tensor], list[tuple[int, ...]]] | Handle[tuple[list[Tensor], list[tuple[int, ...]]]]: ...
 def gather_v_list(
     xs: Sequence[Tensor],
     dst: int,
@@ -231,7 +210,7 @@ def gather_v_list(
     group: ProcessGroup | None,
     ranks: Sequence[int] | None,
     async_op: bool,
-) -> tuple[list[Tensor], list[tuple[int, ...]]] | RaggedListHandle: ...
+) -> tuple[list[Tensor], list[tuple[int, ...]]] | Handle[tuple[list[Tensor], list[tuple[int, ...]]]]: ...
 def scatter_v_list(
     xs: Sequence[Tensor],
     src: int,
@@ -241,7 +220,7 @@ def scatter_v_list(
     group: ProcessGroup | None,
     ranks: Sequence[int] | None,
     async_op: bool,
-) -> list[Tensor] | TensorListHandle: ...
+) -> list[Tensor] | Handle[list[Tensor]]: ...
 def memory_stats() -> dict[str, int]: ...
 def empty_cache() -> None: ...
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor: ...
@@ -797,34 +776,6 @@ class MeshTensor:
     def to_dtensor(self, device_mesh: DeviceMesh) -> DTensor:
         """Shares memory with it. A ValueError for sizes that DTensor cannot say."""
 
-class MeshTensorHandle:
-    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
-
-    Example:
-        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])
-        >>> t = sw.MeshTensor(torch.ones(6, 4), layout)
-        >>> handle = sw.redistribute(t, [sw.Replicate()], async_op=True)
-        >>> u = handle.wait()
-    """
-
-    def wait(self) -> MeshTensor:
-        """Waits until the call is over and returns the tensor, as often as it is asked; raises what went wrong."""
-
-class MeshTensorListHandle:
-    """A call under way, made with `async_op=True`. If it is dropped, the call still goes on.
-
-    Example:
-        >>> layout = sw.Layout((6, 4), torch.float32, sw.Mesh((1,)), [sw.Shard(0)])
-        >>> t = sw.MeshTensor(torch.ones(6, 4), layout)
-        >>> handle = sw.redistribute([t, t], [sw.Replicate()], async_op=True)
-        >>> us = handle.wait()
-    """
-
-    def wait(self) -> list[MeshTensor]:
-        """Waits until the call is over and returns the list of tensors, as often as it is asked; raises what went
-        wrong.
-        """
-
 def _rebuilt_mesh_tensor(local: Tensor | None, layout: Layout, rank: int) -> MeshTensor: ...
 @overload
 def redistribute(
@@ -853,7 +804,7 @@ def redistribute(
     group: GroupLike,
     copies: MeshTensor | Sequence[MeshTensor] | None,
     relabel: bool | Sequence[int] | None,
-) -> MeshTensor | MeshTensorHandle: ...
+) -> MeshTensor | Handle[MeshTensor]: ...
 @overload
 def redistribute_list(
     tensors: Sequence[MeshTensor],
@@ -879,7 +830,7 @@ def redistribute_list(
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None,
     out: Sequence[Tensor | None] | None,
     relabel: bool | Sequence[int] | None,
-) -> list[MeshTensor] | MeshTensorListHandle: ...
+) -> list[MeshTensor] | Handle[list[MeshTensor]]: ...
 def refuse_redistribute(t: MeshTensor, problem: str) -> NoReturn:
     """Raises a problem of this rank on every rank of the tensor's group: collective."""
 
@@ -953,7 +904,7 @@ def shard_dim_alltoall(
 @overload
 def shard_dim_alltoall(
     input: Tensor | None, gather_dim: int, shard_dim: int, mesh: Mesh, mesh_dim: int, group: GroupLike, async_op: bool
-) -> Tensor | TensorHandle: ...
+) -> Tensor | Handle[Tensor]: ...
 def mesh_scatter(
     output: Tensor | None,
     scatter_list: Sequence[Tensor] | None,

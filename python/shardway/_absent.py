@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shardway import _C
-from shardway._C import Layout, MeshTensor
+from shardway._C import Handle, Layout, MeshTensor
 from shardway._groups import GroupLike, resolve_group
 
 
@@ -86,20 +86,6 @@ def _source_of(i: int, each: Any, layout: Layout, group: GroupLike) -> MeshTenso
     return MeshTensor(plain_local(each._local_tensor) if is_inside else None, layout, group)
 
 
-class _AbsentHandle:
-    """A call under way whose result lies on a DeviceMesh."""
-
-    def __init__(self, handle: Any, mesh: Any) -> None:
-        self._handle, self._mesh = handle, mesh
-        self._result: Any = None
-
-    def wait(self) -> Any:
-        """What the plain call would have returned; as often as asked."""
-        if self._result is None:
-            self._result = _like_mesh(self._handle.wait(), self._mesh)
-        return self._result
-
-
 def _like_mesh(moved: Any, mesh: Any) -> Any:
     """DTensors where `mesh` is a DeviceMesh; else as they are."""
     from torch.distributed.device_mesh import DeviceMesh
@@ -108,7 +94,9 @@ def _like_mesh(moved: Any, mesh: Any) -> Any:
         return moved
     if isinstance(moved, list):
         return [_as_dtensor(each, mesh) for each in moved]
-    return _as_dtensor(moved, mesh) if isinstance(moved, MeshTensor) else _AbsentHandle(moved, mesh)
+    if isinstance(moved, Handle):
+        return _C.mapped_handle(moved, lambda result: _like_mesh(result, mesh))
+    return _as_dtensor(moved, mesh)
 
 
 def _as_dtensor(moved: MeshTensor, mesh: Any) -> Any:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from shardway import _C, _traced
+from shardway._C import Handle
 from shardway._groups import GroupLike, resolve_group
 
 SizesLike: TypeAlias = Sequence[int] | Tensor
@@ -49,7 +50,7 @@ def all_gather_v(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.RaggedHandle: ...
+) -> Handle[Ragged]: ...
 @overload
 def all_gather_v(
     x: Sequence[Tensor],
@@ -69,7 +70,7 @@ def all_gather_v(
     grad: GradLike = "sum",
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.RaggedListHandle: ...
+) -> Handle[RaggedList]: ...
 def all_gather_v(
     x: Tensor | Sequence[Tensor],
     dim: int = 0,
@@ -79,7 +80,7 @@ def all_gather_v(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
+) -> Ragged | RaggedList | Handle[Ragged] | Handle[RaggedList]:
     """The tensors of all ranks concatenated along `dim` in rank order, and the size of each.
 
     Args:
@@ -138,7 +139,7 @@ def reduce_scatter_v(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.TensorHandle: ...
+) -> Handle[Tensor]: ...
 @overload
 def reduce_scatter_v(
     x: Sequence[Tensor],
@@ -158,7 +159,7 @@ def reduce_scatter_v(
     op: OpLike = "sum",
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.TensorListHandle: ...
+) -> Handle[list[Tensor]]: ...
 def reduce_scatter_v(
     x: Tensor | Sequence[Tensor],
     sizes: SizesLike | Sequence[SizesLike] | None = None,
@@ -168,7 +169,7 @@ def reduce_scatter_v(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Tensor | list[Tensor] | _C.TensorHandle | _C.TensorListHandle:
+) -> Tensor | list[Tensor] | Handle[Tensor] | Handle[list[Tensor]]:
     """This rank's part, along `dim`, of all ranks' tensors combined by `op`.
 
     Addends are taken in rank order, so the bits are the same in every call. The adjoint of sum and avg is all_gather_v;
@@ -228,7 +229,7 @@ def all_to_all_v(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.RaggedHandle: ...
+) -> Handle[Ragged]: ...
 @overload
 def all_to_all_v(
     x: Sequence[Tensor],
@@ -248,7 +249,7 @@ def all_to_all_v(
     recv_sizes: Sequence[SizesLike] | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.RaggedListHandle: ...
+) -> Handle[RaggedList]: ...
 def all_to_all_v(
     x: Tensor | Sequence[Tensor],
     send_sizes: SizesLike | Sequence[SizesLike],
@@ -258,7 +259,7 @@ def all_to_all_v(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
+) -> Ragged | RaggedList | Handle[Ragged] | Handle[RaggedList]:
     """Sends block r of `x` along `dim` to rank r, and gives what arrived, in rank order.
 
     The adjoint is the same exchange with the sizes swapped.
@@ -313,7 +314,7 @@ def all_reduce(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.TensorHandle: ...
+) -> Handle[Tensor]: ...
 def all_reduce(
     x: Tensor,
     *,
@@ -322,7 +323,7 @@ def all_reduce(
     out: Tensor | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Tensor | _C.TensorHandle:
+) -> Tensor | Handle[Tensor]:
     """All ranks' tensors, which have one shape, combined by `op`.
 
     Addends are taken in rank order, so the bits are the same on every rank and in every call.

@@ -19,11 +19,10 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from shardway import _C
 from shardway._C import (
+    Handle,
     Layout,
     Mesh,
     MeshTensor,
-    MeshTensorHandle,
-    MeshTensorListHandle,
     Partial,
     Plan,
     Replicate,
@@ -35,42 +34,6 @@ from shardway._groups import GroupLike, default_group, level_of_caller
 from shardway._redistribute import refuse
 
 
-class DTensorHandle:
-    """A call under way."""
-
-    def __init__(self, handle: MeshTensorHandle, dtensor: DTensor, device_mesh: DeviceMesh) -> None:
-        self._handle, self._dtensor, self._device_mesh = handle, dtensor, device_mesh
-        self._result: DTensor | None = None
-
-    def wait(self) -> DTensor:
-        """What the plain call would have returned; as often as asked."""
-        if self._result is None:
-            self._result = _wrapped(self._dtensor, self._handle.wait(), self._device_mesh)
-        return self._result
-
-
-class DTensorListHandle:
-    """A call of many under way."""
-
-    def __init__(
-        self,
-        handle: MeshTensorListHandle,
-        dtensors: Sequence[DTensor],
-        kinds: Sequence[_Kind],
-        device_mesh: DeviceMesh,
-    ) -> None:
-        self._handle, self._dtensors, self._kinds, self._device_mesh = handle, dtensors, kinds, device_mesh
-        self._results: list[DTensor] | None = None
-
-    def wait(self) -> list[DTensor]:
-        """What the plain call would have returned; as often as asked."""
-        if self._results is None:
-            moved = self._handle.wait()
-            parts, layouts = [t.local for t in moved], [t.layout for t in moved]
-            self._results = _wrapped_list(self._dtensors, parts, layouts, self._kinds, self._device_mesh)
-        return self._results
-
-
 def redistribute_dtensors(
     dtensors: Sequence[Any],
     targets: Sequence[Any],
@@ -78,7 +41,7 @@ def redistribute_dtensors(
     topology: Topology | None,
     max_bytes: int | None,
     async_op: bool,
-) -> list[DTensor] | DTensorListHandle:
+) -> list[DTensor] | Handle[list[DTensor]]:
     """Each to its own target."""
     for i, dtensor in enumerate(dtensors):
         if not isinstance(dtensor, DTensor):
@@ -114,8 +77,13 @@ def redistribute_dtensors(
             None,
             None,
         )
-        assert isinstance(handle, MeshTensorListHandle)
-        return DTensorListHandle(handle, dtensors, kinds, device_mesh)
+        assert isinstance(handle, Handle)
+
+        def wrapped(moved: list[MeshTensor]) -> list[DTensor]:
+            parts, layouts = [t.local for t in moved], [t.layout for t in moved]
+            return _wrapped_list(dtensors, parts, layouts, kinds, device_mesh)
+
+        return _C.mapped_handle(handle, wrapped)
     parts, layouts = _C.redistribute_parts(locals_, sources, group, targets, mesh, topology, max_bytes)
     return _wrapped_list(dtensors, parts, layouts, kinds, device_mesh)
 
@@ -152,7 +120,7 @@ def redistribute_dtensor(
     plan: Plan | None,
     grad_placements: Any,
     async_op: bool,
-) -> DTensor | DTensorHandle:
+) -> DTensor | Handle[DTensor]:
     if not isinstance(dtensor, DTensor):
         refuse(f"t is a {type(dtensor).__name__}, neither a MeshTensor nor a DTensor", (), mesh)
     device_mesh = mesh if isinstance(mesh, DeviceMesh) else dtensor.device_mesh
@@ -165,8 +133,8 @@ def redistribute_dtensor(
         _C.refuse_redistribute(source, problem)
     with torch.no_grad():
         moved = _C.redistribute(source, placements, mesh, topology, max_bytes, plan, None, async_op, None, None, None)
-    if isinstance(moved, MeshTensorHandle):
-        return DTensorHandle(moved, dtensor, device_mesh)
+    if isinstance(moved, Handle):
+        return _C.mapped_handle(moved, lambda result: _wrapped(dtensor, result, device_mesh))
     return _wrapped(dtensor, moved, device_mesh)
 
 

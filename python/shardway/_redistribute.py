@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shardway import _C
 from shardway._absent import is_absent, redistribute_absent
-from shardway._C import Layout, Mesh, MeshTensor, MeshTensorHandle, MeshTensorListHandle, Plan, Topology
+from shardway._C import Handle, Layout, Mesh, MeshTensor, Plan, Topology
 from shardway._groups import GroupLike
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
     from shardway._C import PlacementLike
-    from shardway._dtensor_redistribute import DTensorHandle, DTensorListHandle
 
 
 @overload
@@ -51,7 +50,7 @@ def redistribute(
     group: GroupLike = None,
     copies: MeshTensor | Sequence[MeshTensor] | None = None,
     relabel: bool | Sequence[int] | None = None,
-) -> MeshTensorHandle: ...
+) -> Handle[MeshTensor]: ...
 @overload
 def redistribute(
     t: DTensor,
@@ -75,7 +74,7 @@ def redistribute(
     plan: Plan | None = None,
     grad_placements: None = None,
     async_op: Literal[True],
-) -> DTensorHandle: ...
+) -> Handle[DTensor]: ...
 @overload
 def redistribute(
     t: Sequence[MeshTensor],
@@ -103,7 +102,7 @@ def redistribute(
     copies: Sequence[MeshTensor | Sequence[MeshTensor] | None] | None = None,
     out: Sequence[Tensor | None] | None = None,
     relabel: bool | Sequence[int] | None = None,
-) -> MeshTensorListHandle: ...
+) -> Handle[list[MeshTensor]]: ...
 @overload
 def redistribute(
     t: Sequence[DTensor],
@@ -123,7 +122,7 @@ def redistribute(
     topology: Topology | None = None,
     max_bytes: int | None = None,
     async_op: Literal[True],
-) -> DTensorListHandle: ...
+) -> Handle[list[DTensor]]: ...
 @overload
 def redistribute(
     t: Sequence[MeshTensor | None] | Sequence[DTensor | None] | None,

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from shardway import _C, _traced
+from shardway._C import Handle
 from shardway._collectives import Ragged, RaggedList, SizesLike, is_list
 from shardway._groups import GroupLike, global_ranks, resolve_group
 
@@ -28,10 +29,10 @@ def broadcast(
 @overload
 def broadcast(
     x: Tensor, src: int = 0, *, group_src: int | None = None, group: GroupLike = None, async_op: Literal[True]
-) -> _C.TensorHandle: ...
+) -> Handle[Tensor]: ...
 def broadcast(
     x: Tensor, src: int = 0, *, group_src: int | None = None, group: GroupLike = None, async_op: bool = False
-) -> Tensor | _C.TensorHandle:
+) -> Tensor | Handle[Tensor]:
     """The tensor of rank `src`, on every rank, as a new tensor.
 
     Backward adds all ranks' gradients up on `src`; the others get zeros.
@@ -83,7 +84,7 @@ def gather_v(
     group_dst: int | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.RaggedHandle: ...
+) -> Handle[Ragged]: ...
 @overload
 def gather_v(
     x: Sequence[Tensor],
@@ -105,7 +106,7 @@ def gather_v(
     group_dst: int | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.RaggedListHandle: ...
+) -> Handle[RaggedList]: ...
 def gather_v(
     x: Tensor | Sequence[Tensor],
     dst: int = 0,
@@ -115,7 +116,7 @@ def gather_v(
     group_dst: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Ragged | RaggedList | _C.RaggedHandle | _C.RaggedListHandle:
+) -> Ragged | RaggedList | Handle[Ragged] | Handle[RaggedList]:
     """On rank `dst` the tensors of all ranks, one after the other along `dim`; on the others a tensor without rows.
 
     Backward is scatter_v of the gradient that `dst` has; every rank runs it.
@@ -173,7 +174,7 @@ def scatter_v(
     group_src: int | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.TensorHandle: ...
+) -> Handle[Tensor]: ...
 @overload
 def scatter_v(
     x: Sequence[Tensor],
@@ -195,7 +196,7 @@ def scatter_v(
     group_src: int | None = None,
     group: GroupLike = None,
     async_op: Literal[True],
-) -> _C.TensorListHandle: ...
+) -> Handle[list[Tensor]]: ...
 def scatter_v(
     x: Tensor | Sequence[Tensor] | None,
     src: int = 0,
@@ -205,7 +206,7 @@ def scatter_v(
     group_src: int | None = None,
     group: GroupLike = None,
     async_op: bool = False,
-) -> Tensor | list[Tensor] | _C.TensorHandle | _C.TensorListHandle:
+) -> Tensor | list[Tensor] | Handle[Tensor] | Handle[list[Tensor]]:
     """This rank's part, along `dim`, of the tensor of rank `src`.
 
     Backward is gather_v of the gradients to `src`; every rank runs it. To differentiate that gradient again, the others

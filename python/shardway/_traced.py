@@ -26,13 +26,16 @@ class Place(NamedTuple):
 
 
 class Done:
-    """The handle of a call with `async_op=True` in a compiled function, where the call is over when it returns."""
+    """Stands for a `Handle` in a compiled function, where a call with `async_op=True` is over when it returns."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
 
     def wait(self) -> Any:
         return self.result
+
+    def is_completed(self) -> bool:
+        return True
 
 
 def _place(group: GroupLike, op: str) -> Place | None:

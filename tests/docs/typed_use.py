@@ -28,12 +28,12 @@ def collectives(x: Tensor, group: ProcessGroup) -> None:
 
 
 def handles(x: Tensor, t: sw.MeshTensor) -> None:
-    ragged: sw.RaggedHandle = sw.all_gather_v(x, async_op=True)
-    ragged_list: sw.RaggedListHandle = sw.all_gather_v([x], async_op=True)
-    tensor: sw.TensorHandle = sw.all_reduce(x, async_op=True)
-    tensor_list: sw.TensorListHandle = sw.reduce_scatter_v([x], async_op=True)
-    moved: sw.MeshTensorHandle = sw.redistribute(t, [sw.Replicate()], async_op=True)
-    moved_list: sw.MeshTensorListHandle = sw.redistribute([t], [sw.Replicate()], async_op=True)
+    ragged: sw.Handle[tuple[Tensor, tuple[int, ...]]] = sw.all_gather_v(x, async_op=True)
+    ragged_list: sw.Handle[tuple[list[Tensor], list[tuple[int, ...]]]] = sw.all_gather_v([x], async_op=True)
+    tensor: sw.Handle[Tensor] = sw.all_reduce(x, async_op=True)
+    tensor_list: sw.Handle[list[Tensor]] = sw.reduce_scatter_v([x], async_op=True)
+    moved: sw.Handle[sw.MeshTensor] = sw.redistribute(t, [sw.Replicate()], async_op=True)
+    moved_list: sw.Handle[list[sw.MeshTensor]] = sw.redistribute([t], [sw.Replicate()], async_op=True)
     gathered, sizes = ragged.wait()
     all_gathered, all_sizes = ragged_list.wait()
     one: Tensor = tensor.wait()

@@ -2,8 +2,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
+#include <future>
 #include <numeric>
+#include <thread>
 
 #include "dense_reference.h"
 #include "shardway/shardway.h"
@@ -286,6 +289,23 @@ TEST_P(Collectives, AsyncGivesWhatThePlainCallWouldAsOftenAsAsked) {
       EXPECT_EQ(gather_unknown.wait().sizes, sizes());
     });
   }
+}
+
+TEST_P(Collectives, AHandleIsCompletedWhenAllHaveComeAndNotBefore) {
+  std::promise<void> looked;
+  const std::shared_future<void> has_looked = looked.get_future().share();
+  run([&](const Group& group) {
+    if (group.rank() > 0) has_looked.wait();
+    const Sizes one_each(static_cast<size_t>(group.size()), 1);
+    const auto started = all_gather_v_async(at::ones({1, 3}), {.sizes = one_each, .group = group});
+    if (group.rank() == 0) {
+      EXPECT_EQ(started.is_completed(), !group.distributed());
+      looked.set_value();
+    }
+    while (!started.is_completed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(at::equal(started.wait().tensor, at::ones({group.size(), 3})));
+    EXPECT_TRUE(started.is_completed());
+  });
 }
 
 TEST_P(Collectives, AnAsyncCallThatOneRankDropsFinishesByItself) {

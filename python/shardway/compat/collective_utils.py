@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
 
 from shardway import _C
-from shardway._C import Layout, Mesh, TensorHandle, Topology
+from shardway._C import Handle, Layout, Mesh, Topology
 from shardway._dtensor import layout_of, mesh_of
 from shardway._groups import GroupLike, resolve_group
 
@@ -64,7 +64,7 @@ def shard_dim_alltoall(
     *,
     async_op: Literal[True],
     group: GroupLike = None,
-) -> TensorHandle: ...
+) -> Handle[Tensor]: ...
 def shard_dim_alltoall(
     input: Tensor,
     gather_dim: int,
@@ -74,7 +74,7 @@ def shard_dim_alltoall(
     *,
     async_op: bool = False,
     group: GroupLike = None,
-) -> Tensor | TensorHandle:
+) -> Tensor | Handle[Tensor]:
     """What lies in parts along `gather_dim`, of any size per rank, in parts along `shard_dim` instead, as torch.chunk
     cuts. A real all-to-all on every backend; differentiable. A meta tensor communicates nothing and takes the other
     ranks' sizes to be its own."""

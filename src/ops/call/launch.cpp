@@ -122,6 +122,7 @@ class PostedTransfer : public Transfer {
  public:
   explicit PostedTransfer(std::unique_ptr<Posted> posted) : posted_(std::move(posted)) {}
   void finish() override { posted_->wait(); }
+  bool is_over() override { return posted_->is_over(); }
 
  private:
   std::unique_ptr<Posted> posted_;
@@ -245,20 +246,21 @@ class UnderWay {
       saved = c10::make_intrusive<SavedRoutes>(forward_of(launch_), group_);
       saved->routes.push_back({std::move(launch_.backward), launch_.whole_elements});
     } else if (!transfer_) {
-      return Async<at::Tensor>([out = out_] { return out; });
+      return Async<at::Tensor>(out_);
     }
-    return Async<at::Tensor>([x = launch_.x, out = out_, transfer = transfer_, saved, comms = comms_,
-                              group = group_, is_for_others = involves_others(launch_),
-                              name = name_of(launch_.collective)]() mutable {
+    auto finish = [x = launch_.x, out = out_, transfer = transfer_, saved, comms = comms_, group = group_,
+                   is_for_others = involves_others(launch_), name = name_of(launch_.collective)]() mutable {
       if (transfer) {
         const at::AutoDispatchBelowADInplaceOrView guard;
-        const auto finish = [&] { or_give_up(audience(is_for_others, group), [&] { transfer->finish(); }); };
-        numbered(group, [&] { named(name, finish); });
+        const auto land = [&] { or_give_up(audience(is_for_others, group), [&] { transfer->finish(); }); };
+        numbered(group, [&] { named(name, land); });
       }
       comms.reset();
       // The caller's `out` itself stays a plain tensor, so that it can be passed again in the next step.
       return saved ? with_gradients({x}, {out.detach()}, saved)[0] : out;
-    });
+    };
+    return Async<at::Tensor>(std::move(finish),
+                             [transfer = transfer_] { return !transfer || transfer->is_over(); });
   }
 
  private:
@@ -313,6 +315,8 @@ class ListUnderWay {
     add_gradients();
     return outs_;
   }
+
+  bool is_over() const { return !transfer_ || transfer_->is_over(); }
 
  private:
   void keep(Capture& capture) const {
@@ -415,7 +419,8 @@ Async<std::vector<at::Tensor>> launch_all(std::vector<Launch> launches, const Gr
   return or_give_up(audience(is_for_others, group), [&] {
     auto list = std::make_shared<ListUnderWay>(std::move(launches), group);
     list->start(list);
-    return Async<std::vector<at::Tensor>>([list] { return list->results(); });
+    return Async<std::vector<at::Tensor>>([list] { return list->results(); },
+                                          [list] { return list->is_over(); });
   });
 }
 

@@ -83,7 +83,7 @@ std::vector<Call> read_list(Collective collective, const std::vector<at::Tensor>
 Async<RaggedList> start_list(
     const std::vector<Call>& calls, const Group& group, bool sizes_given,
     const std::function<Launch(size_t index, const Call& call, Settled& settled)>& decide) {
-  if (!group.distributed()) return Async<RaggedList>([same = passed_through(calls, group)] { return same; });
+  if (!group.distributed()) return Async<RaggedList>(passed_through(calls, group));
   std::vector<Settled> settled = settle(calls, group, sizes_given);
   std::vector<Launch> launches;
   std::vector<Sizes> sizes;
@@ -91,13 +91,16 @@ Async<RaggedList> start_list(
     launches.push_back(decide(i, calls[std::min(i, calls.size() - 1)], settled[i]));
     sizes.push_back(launches.back().sizes);
   }
-  return Async<RaggedList>([tensors = launch_all(std::move(launches), group), sizes = std::move(sizes)] {
+  const Async<std::vector<at::Tensor>> tensors = launch_all(std::move(launches), group);
+  auto finish = [tensors, sizes = std::move(sizes)] {
     return RaggedList{.tensors = tensors.wait(), .sizes = sizes};
-  });
+  };
+  return Async<RaggedList>(std::move(finish), [tensors] { return tensors.is_completed(); });
 }
 
-Async<std::vector<at::Tensor>> as_tensors(Async<RaggedList> list) {
-  return Async<std::vector<at::Tensor>>([list = std::move(list)] { return list.wait().tensors; });
+Async<std::vector<at::Tensor>> as_tensors(const Async<RaggedList>& list) {
+  return Async<std::vector<at::Tensor>>([list] { return list.wait().tensors; },
+                                        [list] { return list.is_completed(); });
 }
 
 void fail_list_together(Collective collective, const std::string& problem, const Group& group,

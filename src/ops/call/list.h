@@ -34,6 +34,6 @@ Async<RaggedList> start_list(
     const std::function<Launch(size_t index, const Call& call, Settled& settled)>& decide);
 
 // The tensors alone.
-Async<std::vector<at::Tensor>> as_tensors(Async<RaggedList> list);
+Async<std::vector<at::Tensor>> as_tensors(const Async<RaggedList>& list);
 
 }  // namespace shardway

@@ -75,9 +75,9 @@ Async<at::Tensor> pass_through(const Call& call, const std::optional<at::Tensor>
     check_out_sizes(call, {}, group, [&](int64_t) { return call.x.size(call.dim); });
     const at::Tensor taken = out->detach();  // so that the caller's own tensor stays a plain one
     taken.copy_(call.x);
-    return Async<at::Tensor>([result = call.requires_grad() ? taken : *out] { return result; });
+    return Async<at::Tensor>(call.requires_grad() ? taken : *out);
   }
-  return Async<at::Tensor>([result = call.x] { return result; });
+  return Async<at::Tensor>(call.x);
 }
 
 int64_t agreed_total(const Call& call, const Sizes& sizes) {
@@ -87,16 +87,17 @@ int64_t agreed_total(const Call& call, const Sizes& sizes) {
   return total;
 }
 
-Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes) {
-  return Async<Ragged>([result = std::move(result), sizes = std::move(sizes)] {
+Async<Ragged> as_ragged(const Async<at::Tensor>& result, Sizes sizes) {
+  auto finish = [result, sizes = std::move(sizes)] {
     return Ragged{.tensor = result.wait(), .sizes = sizes};
-  });
+  };
+  return Async<Ragged>(std::move(finish), [result] { return result.is_completed(); });
 }
 
 Async<Ragged> pass_through_ragged(const Call& call, const std::optional<at::Tensor>& out,
                                   const Group& group) {
-  Async<at::Tensor> passed = pass_through(call, out, group);
-  return as_ragged(std::move(passed), {call.x.size(call.dim)});
+  const Async<at::Tensor> passed = pass_through(call, out, group);  // checks the call first
+  return as_ragged(passed, {call.x.size(call.dim)});
 }
 
 int64_t whole_elements(const at::Tensor& x, int64_t dim, int64_t rows) {

@@ -51,18 +51,18 @@ int64_t agreed_total(const Call& call, const Sizes& sizes);
 // The number of elements of a tensor like x, but with `rows` rows along dim.
 int64_t whole_elements(const at::Tensor& x, int64_t dim, int64_t rows);
 
-Async<Ragged> as_ragged(Async<at::Tensor> result, Sizes sizes);
+Async<Ragged> as_ragged(const Async<at::Tensor>& result, Sizes sizes);
 
 // Like run_call, but also returns the launch's sizes.
 template <class Decide>
 Async<Ragged> run_ragged(const Call& call, const Group& group, bool sizes_known, Decide&& decide) {
   Sizes sizes;
-  auto result = run_call(call, group, sizes_known, [&](Settled& settled) {
+  const Async<at::Tensor> result = run_call(call, group, sizes_known, [&](Settled& settled) {
     Launch launch = decide(settled);
     sizes = std::move(launch.sizes);
     return launch;
   });
-  return as_ragged(std::move(result), std::move(sizes));
+  return as_ragged(result, std::move(sizes));
 }
 
 }  // namespace shardway

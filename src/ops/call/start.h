@@ -34,14 +34,20 @@ Async<at::Tensor> start_scatter_v(const std::optional<at::Tensor>& x, const Scat
 
 // Leaves a whole call to the transport's thread, so that the caller waits for nobody.
 template <class Result>
-Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progress)> start) {
+Async<Result> post_call(const Group& group, std::function<Result()> call) {
   auto result = std::make_shared<std::optional<Result>>();
-  const std::shared_ptr<Posted> posted = group.transport().post(
-      [result, start = std::move(start)] { *result = start(Progress::by_caller).wait(); });
-  return Async<Result>([result, posted] {
+  const std::shared_ptr<Posted> posted =
+      group.transport().post([result, call = std::move(call)] { result->emplace(call()); });
+  auto finish = [result, posted] {
     posted->wait();
     return std::move(**result);
-  });
+  };
+  return Async<Result>(std::move(finish), [posted] { return posted->is_over(); });
+}
+
+template <class Result>
+Async<Result> start_posted(const Group& group, std::function<Async<Result>(Progress)> start) {
+  return post_call<Result>(group, [start = std::move(start)] { return start(Progress::by_caller).wait(); });
 }
 
 // Starts a call that runs asynchronously. If its sizes are known, all of it is left to the transport's

@@ -7,6 +7,7 @@
 #include "ops/call/header.h"
 #include "ops/call/numbering.h"
 #include "ops/call/recording.h"
+#include "ops/call/start.h"
 #include "ops/mesh/redistribution.h"
 #include "ops/mesh/survivors.h"
 #include "ops/mesh/told_layouts.h"
@@ -196,14 +197,9 @@ Async<MeshTensor> run_async(const MeshTensor& tensor, std::function<Layout()> ta
                             const RedistributeOptions& options) {
   const Group group = options.group.value_or(tensor.group());
   const bool posts = group.distributed() && is_on_cpu(tensor, group);
-  if (!posts) return Async<MeshTensor>([result = run(tensor, target, options)] { return result; });
-  auto result = std::make_shared<std::optional<MeshTensor>>();
-  const std::shared_ptr<Posted> posted = group.transport().post(
-      [result, tensor, options, target = std::move(target)] { *result = run(tensor, target, options); });
-  return Async<MeshTensor>([result, posted] {
-    posted->wait();
-    return **result;
-  });
+  if (!posts) return Async<MeshTensor>(run(tensor, target, options));
+  return post_call<MeshTensor>(
+      group, [tensor, options, target = std::move(target)] { return run(tensor, target, options); });
 }
 
 std::function<Layout()> target_of(const MeshTensor& tensor, const std::vector<Placement>& placements,

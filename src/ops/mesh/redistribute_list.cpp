@@ -10,6 +10,7 @@
 #include "ops/call/dtypes.h"
 #include "ops/call/header.h"
 #include "ops/call/recording.h"
+#include "ops/call/start.h"
 #include "ops/mesh/listed_facts.h"
 #include "ops/mesh/mesh_rows.h"
 #include "ops/mesh/redistribution.h"
@@ -283,15 +284,9 @@ Async<MeshTensors> redistribute_async(const MeshTensors& tensors, const Layouts&
                                       const RedistributeListOptions& options) {
   const bool posts =
       !tensors.empty() && can_be_posted(tensors[0].local(), options.group.value_or(tensors[0].group()));
-  if (!posts) return Async<MeshTensors>([result = run(tensors, to, options)] { return result; });
-  auto result = std::make_shared<MeshTensors>();
-  const std::shared_ptr<Posted> posted = options.group.value_or(tensors[0].group()).transport().post([=] {
-    *result = run(tensors, to, options);
-  });
-  return Async<MeshTensors>([result, posted] {
-    posted->wait();
-    return *result;
-  });
+  if (!posts) return Async<MeshTensors>(run(tensors, to, options));
+  return post_call<MeshTensors>(options.group.value_or(tensors[0].group()),
+                                [=] { return run(tensors, to, options); });
 }
 
 }  // namespace shardway

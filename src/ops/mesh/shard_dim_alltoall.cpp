@@ -5,6 +5,7 @@
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
 #include "ops/call/recording.h"
+#include "ops/call/start.h"
 #include "ops/mesh/mesh_rows.h"
 #include "shardway/mesh_collectives.h"
 #include "transport/common/transport.h"
@@ -126,13 +127,8 @@ at::Tensor shard_dim_alltoall(const at::Tensor& input, int64_t gather_dim, int64
 Async<at::Tensor> shard_dim_alltoall_async(const at::Tensor& input, int64_t gather_dim, int64_t shard_dim,
                                            const Mesh& mesh, int64_t mesh_dim, const Group& group) {
   const auto call = [=] { return shard_dim_alltoall(input, gather_dim, shard_dim, mesh, mesh_dim, group); };
-  if (!can_be_posted(input, group)) return Async<at::Tensor>([result = call()] { return result; });
-  auto result = std::make_shared<at::Tensor>();
-  const std::shared_ptr<Posted> posted = group.transport().post([=] { *result = call(); });
-  return Async<at::Tensor>([result, posted] {
-    posted->wait();
-    return *result;
-  });
+  if (!can_be_posted(input, group)) return Async<at::Tensor>(call());
+  return post_call<at::Tensor>(group, call);
 }
 
 }  // namespace shardway::collective_utils

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "transport/c10d/aside.h"
 #include "transport/common/boxes.h"
 #include "transport/common/packing.h"
 #include "transport/common/reduce.h"
@@ -44,11 +46,16 @@ class DeviceExchange : public Transfer {
     ByteCounts sent_bytes = bytes_by_peer(route, pushes, x.element_size());
     ByteCounts received_bytes = bytes_by_peer(route, pulls_, x.element_size());
     work_ = all_to_all(received, sent, received_bytes, sent_bytes);
+    if (x.is_cpu()) on_cpu_.emplace([work = work_] { work->wait(); });
     if (!own_travels_ && !reduces_) land_own();
   }
 
   void finish() override {
-    work_->wait();
+    if (on_cpu_) {
+      on_cpu_->wait();
+    } else {
+      work_->wait();
+    }
     started_.lend({x_, out_, outgoing_, incoming_});
     if (reduces_) {
       combine();
@@ -56,6 +63,7 @@ class DeviceExchange : public Transfer {
       unpack(incoming_, pulls_, out_);
     }
   }
+  bool is_over() override { return on_cpu_ ? on_cpu_->is_over() : work_->isCompleted(); }
 
  private:
   // Whether this rank's boxes for itself travel too. Usually they are copied straight to their place. They
@@ -100,6 +108,7 @@ class DeviceExchange : public Transfer {
   at::Tensor outgoing_;
   at::Tensor incoming_;
   c10::intrusive_ptr<c10d::Work> work_;
+  std::optional<Aside> on_cpu_;  // an engine written in Python may not tell when its work is done
 };
 
 }  // namespace

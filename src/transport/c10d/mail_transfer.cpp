@@ -12,6 +12,7 @@
 
 #include "shm/memory/fork_mutex.h"
 #include "terms/block.h"
+#include "transport/c10d/aside.h"
 #include "transport/common/arrivals.h"
 #include "transport/common/boxes.h"
 #include "transport/common/home_process.h"
@@ -129,17 +130,20 @@ void abandon(std::deque<std::unique_ptr<Letter>>& messages) {
   messages.clear();
 }
 
-class MailTransfer : public Transfer {
+// The messages of a transfer, on the way and still to be posted.
+class Messages {
  public:
-  MailTransfer(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x, const at::Tensor& out,
-               const KnownInputs& known)
+  Messages(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x, const at::Tensor& out,
+           const KnownInputs& known)
       : mail_(std::move(mail)), x_(x), arrivals_(route, x, out, known) {
     order_ = in_ring_order(arrivals_, is_known(known, route.rank));
     while (posted_ < order_.size() && in_flight_.size() < kMaxInFlight) post_next();
     arrivals_.land_known();
   }
 
-  ~MailTransfer() override {
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+  ~Messages() {
     if (!home_.is_this()) abandon(in_flight_);
     if (!home_.is_this() || (in_flight_.empty() && posted_ == order_.size())) return;
     try {
@@ -149,12 +153,16 @@ class MailTransfer : public Transfer {
     Janitor::instance().adopt(std::move(in_flight_));
   }
 
-  void finish() override {
+  bool are_none() const { return order_.empty(); }
+
+  void wait() {
     home_.check();
     post_all();
     while (!in_flight_.empty()) wait_for_oldest();
-    arrivals_.land_received();
   }
+
+  // Once wait() has returned: puts what was received into its place.
+  void land() { arrivals_.land_received(); }
 
  private:
   void post_next() {
@@ -199,11 +207,27 @@ class MailTransfer : public Transfer {
   Box packed_box_;
 };
 
+class MailTransfer : public Transfer {
+ public:
+  explicit MailTransfer(std::shared_ptr<Messages> messages)
+      : messages_(std::move(messages)), waiting_([all = messages_] { all->wait(); }) {}
+
+  void finish() override {
+    waiting_.wait();
+    messages_->land();
+  }
+  bool is_over() override { return messages_->are_none() || waiting_.is_over(); }
+
+ private:
+  std::shared_ptr<Messages> messages_;
+  Aside waiting_;
+};
+
 }  // namespace
 
 std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x,
                                         const at::Tensor& out, const KnownInputs& known) {
-  return std::make_unique<MailTransfer>(std::move(mail), route, x, out, known);
+  return std::make_unique<MailTransfer>(std::make_shared<Messages>(std::move(mail), route, x, out, known));
 }
 
 int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks) {

@@ -127,6 +127,7 @@ class NativeCollective : public Transfer {
     if (!landed_.is_same(out_)) land();
     if (route_.pattern == Pattern::all_gather && route_.divisor != 1) out_.div_(route_.divisor);
   }
+  bool is_over() override { return work_->isCompleted(); }
 
  private:
   void land() {

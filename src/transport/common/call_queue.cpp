@@ -44,6 +44,12 @@ class PostedJob : public Posted {
     check();
   }
 
+  bool is_over() override {
+    home_.check();
+    const std::lock_guard lock(mutex_);
+    return is_done_;
+  }
+
   bool is_done_within(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     return done_.wait_for(lock, time, [this] { return is_done_; });
@@ -84,6 +90,7 @@ class SharedJob : public Posted {
   ~SharedJob() override { job_->release_if_done(); }
 
   void wait() override { job_->wait(); }
+  bool is_over() override { return job_->is_over(); }
 
  private:
   std::shared_ptr<PostedJob> job_;

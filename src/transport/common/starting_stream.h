@@ -15,6 +15,9 @@ class StartingStream {
   // If the current stream is another one by now, lets it wait for what that stream has to do.
   void follow() const;
 
+  // Whether that stream has done all that it was given until now.
+  bool is_idle() const { return stream_.query(); }
+
   // If the current stream is another one by now, keeps the memory of these tensors from being reused before
   // that stream is done with them. Skips undefined tensors.
   void lend(std::initializer_list<at::Tensor> tensors) const;

@@ -29,12 +29,17 @@ class Transfer {
 
   // Blocks until everything has landed in the output and the input is free again.
   virtual void finish() = 0;
+
+  // Whether finish() would return, or throw, without waiting for another rank. Does not wait itself. A thread
+  // that asks must not do so while another is in finish().
+  virtual bool is_over() = 0;
 };
 
 // Of a transport that makes all moves before start() returns.
 class FinishedTransfer : public Transfer {
  public:
   void finish() override {}
+  bool is_over() override { return true; }
 };
 
 // A whole call that runs asynchronously. It goes on if this object is dropped.
@@ -44,6 +49,9 @@ class Posted {
 
   // Blocks until the call is over; throws what it threw.
   virtual void wait() = 0;
+
+  // Whether the call is over. Does not wait.
+  virtual bool is_over() = 0;
 };
 
 // Inputs of other ranks that are here already, by rank; undefined where they are not. If every other rank

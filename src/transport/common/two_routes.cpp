@@ -26,6 +26,7 @@ class Collection : public Transfer {
     transfer_->finish();
     if (!landed_.is_same(out_)) out_.copy_(landed_);
   }
+  bool is_over() override { return transfer_->is_over(); }
 
  private:
   std::unique_ptr<Transfer> transfer_;

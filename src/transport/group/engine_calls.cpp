@@ -98,6 +98,7 @@ class EngineCalls::RecordedTransfer : public Transfer {
     calls_->watch([&] { transfer_->finish(); });
     call_.done();
   }
+  bool is_over() override { return transfer_->is_over(); }
 
  private:
   std::shared_ptr<EngineCalls> calls_;

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -20,6 +21,10 @@ struct TransferList : Transfer {
 
   void finish() override {
     for (const auto& transfer : transfers) transfer->finish();
+  }
+  bool is_over() override {
+    return std::all_of(transfers.begin(), transfers.end(),
+                       [](const auto& transfer) { return transfer->is_over(); });
   }
 };
 

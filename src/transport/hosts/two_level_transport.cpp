@@ -91,6 +91,7 @@ class PostedInCall : public Posted {
   void wait() override {
     if (failure_) std::rethrow_exception(failure_);
   }
+  bool is_over() override { return true; }
 
  private:
   std::exception_ptr failure_;

@@ -9,7 +9,7 @@
 namespace shardway {
 namespace {
 
-// Everything is queued already.
+// Everything is queued already. It is over when the stream has done it.
 class QueuedTransfer : public Transfer {
  public:
   QueuedTransfer(std::shared_ptr<IpcEngine> engine, std::span<const RouteCall> calls)
@@ -22,6 +22,8 @@ class QueuedTransfer : public Transfer {
     for (const at::Tensor& t : tensors_) started_.lend({t});
     engine_->check();
   }
+
+  bool is_over() override { return started_.is_idle(); }
 
  private:
   std::shared_ptr<IpcEngine> engine_;

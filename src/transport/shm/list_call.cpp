@@ -88,6 +88,7 @@ class ListTransfer : public Transfer {
     routes_->finish();
     list_->land();
   }
+  bool is_over() override { return routes_->is_over(); }
 
  private:
   std::unique_ptr<const ListCall> list_;
