@@ -1,5 +1,5 @@
-// shardway/tuning.h for Python.
-#include "shardway/tuning.h"
+// The tuning of shardway/shm.h for Python.
+#include "shardway/shm.h"
 
 #include <torch/csrc/utils/pybind.h>
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "shardway/tuning.h"
+#include "shardway/shm.h"
 #include "shm/group/tuning_defaults.h"
 #include "shm/memory/fork_mutex.h"
 #include "shm/memory/process.h"

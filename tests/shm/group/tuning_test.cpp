@@ -1,5 +1,4 @@
 // How groups are tuned, and what they say of it.
-#include "shardway/tuning.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,0 +1,91 @@
+// The group of all ranks of all jobs that take part in a transfer, and what moves in it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "link/moves/prepared_moves.h"
+#include "link/moves/roster.h"
+#include "link/talk/connection.h"
+#include "shardway/group.h"
+
+namespace c10d {
+class Backend;
+}
+
+namespace shardway::link {
+
+// Versions move by one prepared call, and by one more for each portion that other roles hand to functions.
+// The meetings of its ranks, their order and what is said in them are those of _link/joint.py: ranks in
+// Python take part.
+class JointGroup {
+ public:
+  // Collective over the ranks of the roster, which meet over the connection. Throws c10::DistBackendError if
+  // they are on several hosts.
+  JointGroup(std::string generation, const Roster& roster, const Claim& claim,
+             const std::shared_ptr<HubConnection>& meeting, std::chrono::milliseconds timeout);
+
+  const std::string& generation() const { return generation_; }
+
+  // Whether all ranks have had a version, so that they need no hub for the next.
+  bool is_quick() const { return is_quick_; }
+
+  // By the hub's word: moves what the publisher's ranks give into the destinations of the others. Every rank
+  // calls it, with the same destinations each time.
+  void move(const SharedTensors& parts, const TensorsByName& destinations);
+
+  // After a version that all ranks have, the next ones may go without the hub, unless there are portions: the
+  // hub tells the others if a function fails.
+  void settle() { is_quick_ = portions_.empty(); }
+
+  // Without the hub: moves this version if all ranks are willing and mean the same one; otherwise nothing is
+  // moved, on any rank. Three meetings: the ranks vote, move, and say that they have moved. In a vote each
+  // rank shows a word and reads those of all others. So if one rank has passed it, every rank that lives
+  // passes it too: all begin or none does, and all have the version or none has.
+  bool try_version(int64_t version, const SharedTensors& parts, bool is_willing,
+                   const std::function<void(int64_t)>& on_begin);
+
+  // After the first version.
+  std::string explain() const;
+
+  // Tells whoever waits for this rank here.
+  void leave();
+
+ private:
+  // A destination of another dtype, and where its values arrive first.
+  struct Rounding {
+    at::Tensor destination;
+    at::Tensor arrived;
+  };
+
+  // The call that says a word to all ranks and reads theirs.
+  struct Vote {
+    at::Tensor heard;
+    PreparedCall call;
+  };
+
+  void prepare_moves(const SharedTensors& parts, const TensorsByName& destinations);
+  void prepare_vote();
+  bool all_say(int64_t word);
+  void round();
+
+  std::string generation_;
+  std::vector<RosterRole> roles_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  Group group_;
+  PreparedMoves direct_;
+  std::vector<PreparedMoves> portions_;
+  std::vector<Rounding> roundings_;
+  at::Tensor said_;
+  std::optional<Vote> vote_;
+  bool is_quick_ = false;
+};
+
+}  // namespace shardway::link

@@ -1,0 +1,49 @@
+#include "link/moves/prepared_moves.h"
+
+#include "shardway/redistribute.h"
+
+namespace shardway::link {
+
+PreparedMoves::PreparedMoves(std::vector<ModelMove> moves, Group group, int64_t rank, std::string role)
+    : moves_(std::move(moves)), group_(std::move(group)), rank_(rank), role_(std::move(role)) {}
+
+bool PreparedMoves::is_here(size_t move) const {
+  return moves_[move].role == role_ && moves_[move].after.mesh().position_of(rank_).has_value();
+}
+
+std::vector<at::Tensor> PreparedMoves::given(const TensorsByName& parts) const {
+  std::vector<at::Tensor> found;
+  for (const ModelMove& move : moves_) {
+    const bool has_part = move.before.mesh().position_of(rank_).has_value();
+    found.push_back(has_part ? parts.at(move.name) : at::Tensor());
+  }
+  return found;
+}
+
+std::vector<at::Tensor> PreparedMoves::prepare(const SharedTensors& parts,
+                                               const std::vector<at::Tensor>& outs) {
+  std::vector<MeshTensor> tensors;
+  std::vector<Layout> targets;
+  const std::vector<at::Tensor> locals = given(*parts);
+  for (size_t i = 0; i < moves_.size(); ++i) {
+    tensors.emplace_back(locals[i], moves_[i].before, group_);
+    targets.push_back(moves_[i].after);
+  }
+  auto [results, call] = shardway::prepare([&] { return redistribute(tensors, targets, {.outs = outs}); });
+  call_ = std::move(call);
+  last_parts_ = parts;
+  std::vector<at::Tensor> arrived;
+  for (const MeshTensor& result : results) arrived.push_back(result.local());
+  return arrived;
+}
+
+void PreparedMoves::run(const SharedTensors& parts) {
+  if (parts == last_parts_) {
+    call_->run();
+  } else {
+    call_->run(given(*parts));
+  }
+  last_parts_ = parts;
+}
+
+}  // namespace shardway::link

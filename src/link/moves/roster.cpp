@@ -1,0 +1,126 @@
+#include "link/moves/roster.h"
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "link/moves/layouts.h"
+
+namespace shardway::link {
+namespace {
+
+constexpr int64_t kMostInGroup = int64_t{1} << 20;
+constexpr const char* kMaxBytes = "max_bytes";
+
+// What the pieces of the ranks of a role take on their way to functions: as they come, and as they are handed
+// over if the dtype changes.
+std::map<int64_t, int64_t> piece_bytes(const Json& published, const Json& subscribed) {
+  const DType before = dtype_named(published.at("dtype").get<std::string>());
+  const DType after = dtype_named(subscribed.at("dtype").get<std::string>());
+  const int64_t each = item_bytes(before) + (before == after ? 0 : item_bytes(after));
+  const Layout layout = layout_of(subscribed, 0, after);
+  std::map<int64_t, int64_t> found;
+  for (int64_t position = 0; position < layout.mesh().size(); ++position) {
+    found[layout.mesh().ranks()[static_cast<size_t>(position)]] = each * layout.box_at(position).volume();
+  }
+  return found;
+}
+
+// Numbers the exchanges. What has a destination of its own comes in exchange 0. What goes to functions comes
+// in 1, 2, …: those together that fit into the least of their buffers on every rank.
+class PortionCounter {
+ public:
+  int64_t next(const Json& published, const Json& subscribed) {
+    if (!subscribed.contains(kMaxBytes)) return 0;
+    const auto pieces = piece_bytes(published, subscribed);
+    const auto limit = subscribed.at(kMaxBytes).get<int64_t>();
+    limit_ = std::min(limit_, limit);
+    if (number_ == 0 || !fits(pieces)) {
+      ++number_;
+      held_.clear();
+      limit_ = limit;
+    }
+    for (const auto& [rank, bytes] : pieces) held_[rank] += bytes;
+    return number_;
+  }
+
+ private:
+  bool fits(const std::map<int64_t, int64_t>& pieces) {
+    return std::all_of(pieces.begin(), pieces.end(),
+                       [&](const auto& piece) { return held_[piece.first] + piece.second <= limit_; });
+  }
+
+  int64_t number_ = 0;
+  int64_t limit_ = 0;
+  std::map<int64_t, int64_t> held_;  // bytes by rank
+};
+
+using EntriesByName = std::unordered_map<std::string, const Json*>;
+
+EntriesByName by_name(const Json& model) {
+  EntriesByName found;
+  for (const auto& [name, entry] : model.items()) found[name] = &entry;
+  return found;
+}
+
+void add_moves(const EntriesByName& published, const RosterRole& source, const Json& subscribed,
+               const RosterRole& target, std::vector<ModelMove>& moves) {
+  PortionCounter portions;
+  for (const auto& [name, wanted] : subscribed.items()) {
+    const auto found = published.find(name);
+    if (found == published.end()) throw NotOurs("a roster in which nobody publishes " + name);
+    const Json& entry = *found->second;
+    const DType dtype = dtype_named(entry.at("dtype").get<std::string>());
+    moves.push_back({.name = name,
+                     .role = target.name,
+                     .before = layout_of(entry, source.first_rank, dtype),
+                     .after = layout_of(wanted, target.first_rank, dtype),
+                     .portion = portions.next(entry, wanted)});
+  }
+}
+
+std::vector<RosterRole> roles_in(const Json& said) {
+  std::vector<RosterRole> roles;
+  int64_t first_rank = 0;
+  for (const Json& role : said.at("roles")) {
+    const auto size = role.at(1).get<int64_t>();
+    if (size < 1 || size > kMostInGroup - first_rank) throw NotOurs("a roster with too many ranks");
+    roles.push_back({.name = role.at(0).get<std::string>(), .size = size, .first_rank = first_rank});
+    first_rank += size;
+  }
+  if (roles.empty() || roles[0].name != said.at("source").get<std::string>())
+    throw NotOurs("a roster without a publisher");
+  return roles;
+}
+
+}  // namespace
+
+Roster Roster::read(const Json& said) {
+  try {
+    Roster roster{.meeting = said.at("store").at("meeting").get<std::string>(),
+                  .roles = roles_in(said),
+                  .moves = {},
+                  .ranks = 0};
+    roster.ranks = roster.roles.back().first_rank + roster.roles.back().size;
+    const RosterRole& source = roster.roles[0];
+    const Json& models = said.at("models");
+    const EntriesByName published = by_name(models.at(source.name));
+    for (size_t i = 1; i < roster.roles.size(); ++i)
+      add_moves(published, source, models.at(roster.roles[i].name), roster.roles[i], roster.moves);
+    return roster;
+  } catch (const Json::exception& error) {
+    throw NotOurs(std::string("a roster cannot be read: ") + error.what());
+  } catch (const std::invalid_argument& error) {
+    throw NotOurs(std::string("a roster cannot be read: ") + error.what());
+  }
+}
+
+int64_t Roster::rank_of(const Claim& claim) const {
+  for (const RosterRole& role : roles) {
+    if (role.name == claim.role && role.size == claim.size) return role.first_rank + claim.rank;
+  }
+  throw NotOurs("a roster without " + to_string(claim));
+}
+
+}  // namespace shardway::link

@@ -1,0 +1,31 @@
+// Where a link meets: tcp://host:port.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "shm/memory/file.h"
+
+namespace shardway::link {
+
+// When a wait ends.
+using Instant = std::chrono::steady_clock::time_point;
+
+struct LinkAddress {
+  std::string host;
+  int64_t port = 0;
+
+  // Throws std::invalid_argument if the text is no address.
+  static LinkAddress read(const std::string& text);
+
+  // Returns a connection, whose reads and writes do not block. Throws std::system_error if nobody answers.
+  shm::File dial(Instant deadline) const;
+};
+
+std::string to_string(const LinkAddress& address);
+
+// Waits until a socket is ready for `events` of poll. Returns whether it is, before the deadline.
+bool is_ready_before(const shm::File& socket, short events, Instant deadline);
+
+}  // namespace shardway::link
