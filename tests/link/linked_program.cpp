@@ -1,0 +1,159 @@
+// A rank of a job in C++ on a link: makes the calls that stand on its input, a word a line, and prints what
+// came of each as a line of JSON. Used by tests/python/test_link_cpp.py.
+//
+//   linked_program ADDRESS ROLE RANK SIZE SECRET
+#include <ATen/ATen.h>
+#include <shardway/shardway.h>
+
+#include <functional>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace sw = shardway;
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kRows = 7;
+constexpr int64_t kColumns = 6;
+
+std::vector<double> numbers_in(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.to(at::kDouble).contiguous();
+  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
+}
+
+// The rows of this rank lie transposed in the middle of a larger matrix.
+class Rank {
+ public:
+  explicit Rank(sw::JobLink link)
+      : link_(std::move(link)),
+        rows_({kRows, kColumns}, sw::DType::f32, sw::Mesh({link_.size()}), {sw::shard(0)}) {
+    const int64_t mine = rows_.box_at(link_.rank()).extent[0];
+    fused_ = at::full({kColumns + 2, mine}, NAN);
+    bias_ = at::full({5}, NAN, at::kBFloat16);
+    part_ = at::zeros({mine, kColumns});
+  }
+
+  Json subscribe() {
+    target_ = link_.subscribe({{"w", view(), rows_}, {"b", bias_}}, {.cast = true});
+    return "subscribed";
+  }
+
+  Json subscribe_wrongly() {
+    link_.subscribe({{"w", at::zeros({kRows, kColumns - 1})}, {"b", bias_}});
+    return "subscribed";
+  }
+
+  Json receive() {
+    const int64_t version = target_->receive();
+    return {{"version", version},
+            {"rows", numbers_in(view())},
+            {"bias", numbers_in(bias_)},
+            {"is_untouched", fused_.slice(0, 0, kColumns + 2, kColumns + 1).isnan().all().item<bool>()},
+            {"state", state()}};
+  }
+
+  // As a server does: tells of a loss, and waits for the next version.
+  Json survive() {
+    std::vector<std::string> errors;
+    std::vector<Json> states;
+    while (errors.size() < 3) {
+      try {
+        Json found = receive();
+        found["errors"] = errors;
+        found["states"] = states;
+        return found;
+      } catch (const c10::DistBackendError& error) {
+        errors.push_back(error.what_without_backtrace());
+        states.push_back(state());
+      }
+    }
+    return {{"errors", errors}};
+  }
+
+  Json publish() {
+    source_ = link_.publish({{"w", part_, rows_}, {"b", at::arange(5, at::kFloat)}});
+    return source_->version();
+  }
+
+  // Rows that a dense matrix has, plus 1000 for each version.
+  Json send() {
+    const int64_t first = rows_.box_at(link_.rank()).offset[0] * kColumns;
+    part_.copy_((at::arange(part_.numel()) + first + 1000 * (source_->version() + 1)).view_as(part_));
+    return source_->send();
+  }
+
+  // The same values in other memory.
+  Json send_others() {
+    source_->send({{"w", part_ + 5000, rows_}, {"b", at::arange(5, at::kFloat) + 1}});
+    return source_->version();
+  }
+
+  Json send_wrongly() { return source_->send({{"w", at::zeros({3})}}); }
+  Json explain() { return link_.explain(); }
+
+  Json close() {
+    link_.close();
+    return "closed";
+  }
+
+ private:
+  at::Tensor view() { return fused_.slice(0, 1, kColumns + 1).t(); }
+  Json state() {
+    const auto incomplete = target_->incomplete();
+    return incomplete ? Json(*incomplete) : Json(nullptr);
+  }
+
+  sw::JobLink link_;
+  sw::Layout rows_;
+  at::Tensor fused_;
+  at::Tensor bias_;
+  at::Tensor part_;
+  std::optional<sw::LinkTarget> target_;
+  std::optional<sw::LinkSource> source_;
+};
+
+Json came_of(const std::function<Json()>& call) {
+  try {
+    return call();
+  } catch (const c10::ValueError& error) {
+    return {{"ValueError", error.what_without_backtrace()}};
+  } catch (const c10::DistBackendError& error) {
+    return {{"DistBackendError", error.what_without_backtrace()}};
+  }
+}
+
+void run(const std::vector<std::string>& words) {
+  Rank rank(sw::connect({.address = words[1],
+                         .role = words[2],
+                         .rank = std::stoll(words[3]),
+                         .size = std::stoll(words[4]),
+                         .secret = words[5],
+                         .timeout = std::chrono::seconds(20)}));
+  const std::map<std::string, std::function<Json()>> calls = {
+      {"subscribe", [&] { return rank.subscribe(); }},
+      {"subscribe_wrongly", [&] { return rank.subscribe_wrongly(); }},
+      {"receive", [&] { return rank.receive(); }},
+      {"survive", [&] { return rank.survive(); }},
+      {"publish", [&] { return rank.publish(); }},
+      {"send", [&] { return rank.send(); }},
+      {"send_others", [&] { return rank.send_others(); }},
+      {"send_wrongly", [&] { return rank.send_wrongly(); }},
+      {"explain", [&] { return rank.explain(); }},
+      {"close", [&] { return rank.close(); }},
+  };
+  for (std::string word; std::getline(std::cin, word);) std::cout << came_of(calls.at(word)) << std::endl;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const Json ended = came_of([&]() -> Json {
+    run({words, words + count});
+    return nullptr;
+  });
+  if (!ended.is_null()) std::cout << ended << std::endl;
+  return ended.is_null() ? 0 : 1;
+}

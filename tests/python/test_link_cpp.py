@@ -1,0 +1,197 @@
+"""A job in C++ on a link with a job in Python: tests/link/linked_program.cpp is a rank of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import shardway as sw
+from tests.support.jobs import Place, free_ports, in_a_child, poisoned, run_jobs
+from tests.support.programs import started_program
+
+PROGRAM = Path(__file__).resolve().parents[2] / "build/release/tests/linked_program"
+LIMIT_S = 80.0
+RANKS = 2
+
+WHOLE = torch.arange(42.0).view(7, 6)
+BIAS = torch.tensor([1.0, 1.0 + 2**-9, 3.0, -0.5, 1e5])  # the second and the last are rounded in bfloat16
+ROWS = sw.Layout((7, 6), torch.float32, sw.Mesh((RANKS,)), [sw.Shard(0)])
+COLUMNS = sw.Layout((7, 6), torch.float32, sw.Mesh((RANKS,)), [sw.Shard(1)])
+
+
+@contextmanager
+def _cpp_job(address: str, role: str, calls: Sequence[str]) -> Iterator[Callable[[], list[list[Any]]]]:
+    """Ranks in C++ that make these calls; what they printed, a list per rank, when they have ended."""
+    with contextlib.ExitStack() as stack:
+        ranks = [
+            stack.enter_context(
+                started_program(
+                    [PROGRAM, address, role, rank, RANKS, "open"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                )
+            )
+            for rank in range(RANKS)
+        ]
+
+        def answers() -> list[list[Any]]:
+            found = []
+            for rank in ranks:
+                out, _ = rank.communicate(timeout=LIMIT_S)
+                found.append([json.loads(line) for line in out.splitlines()])
+            return found
+
+        for rank in ranks:
+            assert rank.stdin is not None
+            rank.stdin.write("".join(f"{call}\n" for call in calls))
+            rank.stdin.flush()
+        yield answers
+
+
+def _rows_of(answers: list[list[Any]], call: int) -> torch.Tensor:
+    """What the ranks received in a call, put together."""
+    return torch.cat([torch.tensor(rank[call]["rows"]).view(-1, 6) for rank in answers])
+
+
+def _part(whole: torch.Tensor, layout: sw.Layout, rank: int) -> sw.MeshTensor:
+    offset, extent = layout.box(rank)
+    part = whole[tuple(slice(begin, begin + length) for begin, length in zip(offset, extent, strict=True))]
+    return sw.MeshTensor(part.clone(), layout)
+
+
+def test_cpp_ranks_receive_what_python_ranks_send():
+    """The first two versions go by the hub's word or by votes, whichever; the fourth by votes alone."""
+
+    def train(place: Place) -> str:
+        with place.connect() as link:
+            weights = _part(WHOLE, COLUMNS, place.rank)
+            source = link.publish({"w": weights, "b": BIAS})
+            for version in range(1, 5):
+                assert source.send() == version
+                weights.local.add_(1000)
+            return source.explain()
+
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    calls = ["subscribe", "receive", "receive", "receive", "receive", "explain", "close", "receive"]
+    with _cpp_job(address, "engine", calls) as answers:
+        explained = run_jobs({"trainer": (2, train)}, address=address)["trainer"][0]
+        found = answers()
+    for version in range(1, 5):
+        assert torch.equal(_rows_of(found, version), WHOLE + 1000 * (version - 1))
+        for rank in found:
+            assert rank[version]["version"] == version and rank[version]["state"] is None
+            assert rank[version]["bias"] == BIAS.bfloat16().tolist()
+            assert rank[version]["is_untouched"]
+    for rank in found:
+        assert rank[5].splitlines()[:-1] == explained.splitlines()[:-1]  # the last line has the memory of the rank
+        assert "memory here: 20 B for other dtypes" in rank[5]
+        assert "the link is closed: it was closed" in rank[7]["DistBackendError"]
+
+
+def test_a_difference_is_an_error_on_both_sides_and_the_link_stays_usable():
+    def train(place: Place) -> str:
+        with place.connect() as link:
+            source = link.publish({"w": _part(WHOLE, COLUMNS, place.rank), "b": BIAS})
+            with pytest.raises(ValueError) as raised:
+                source.send()
+            assert source.send() == 1
+            return str(raised.value)
+
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with _cpp_job(address, "engine", ["subscribe_wrongly", "subscribe", "receive"]) as answers:
+        errors = run_jobs({"trainer": (2, train)}, address=address)["trainer"]
+        found = answers()
+    lines = [
+        "what role engine subscribes to: 2 differences",
+        "b: the dtypes differ, and cast=True is not given: published float32[5] whole on role trainer ranks 0-1, "
+        "subscribed bfloat16[5] whole on role engine ranks 0-1",
+        "w: the shapes differ: published float32[7,6] as S1 over 2 ranks on role trainer ranks 0-1, "
+        "subscribed float32[7,5] whole on role engine ranks 0-1",
+    ]
+    for error in [*errors, *(rank[0]["ValueError"] for rank in found)]:
+        assert all(line in error for line in lines), error
+    assert torch.equal(_rows_of(found, 2), WHOLE)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_trainer_that_dies_is_named_and_its_next_version_arrives(victim):
+    """Rank 0 of the trainer holds the link: with it the C++ ranks lose the process that they ask."""
+
+    def train_until_lost(place: Place) -> None:
+        with place.connect() as link:
+            source = link.publish({"w": _part(WHOLE, COLUMNS, place.rank), "b": BIAS})
+            assert source.send() == 1
+            if place.rank == victim:
+                _die()
+            with pytest.raises(dist.DistBackendError):
+                source.send()
+                source.send()
+
+    def train(place: Place) -> None:
+        if place.rank == victim:
+            assert in_a_child(lambda: train_until_lost(place)) == signal.SIGKILL
+        else:
+            train_until_lost(place)
+        with place.connect() as link:
+            link.publish({"w": _part(WHOLE + 7, COLUMNS, place.rank), "b": BIAS}).send()
+
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with _cpp_job(address, "engine", ["subscribe", "receive", "survive"]) as answers:
+        run_jobs({"trainer": (2, train)}, address=address)
+        found = answers()
+    assert torch.equal(_rows_of(found, 1), WHOLE)
+    assert torch.equal(_rows_of(found, 2), WHOLE + 7)
+    for rank in found:
+        assert rank[2]["version"] > 1 and rank[2]["state"] is None
+        assert 1 <= len(rank[2]["errors"]) <= 2
+        assert re.search(rf"receive: .*role trainer rank {victim}", rank[2]["errors"][0]), rank[2]["errors"]
+        assert rank[2]["states"][0] is None  # the first version was whole, and nothing has been written since
+
+
+def test_python_ranks_receive_what_cpp_ranks_send():
+    def generate(place: Place) -> list[Any]:
+        columns, bias = poisoned(7, 3), poisoned(5)
+        with place.connect() as link:
+            target = link.subscribe({"w": sw.MeshTensor(columns, COLUMNS), "b": bias})
+            return [(target.receive(), columns.tolist(), bias.tolist()) for _ in range(3)]
+
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    calls = ["publish", "send", "send_wrongly", "send", "send_others"]
+    with _cpp_job(address, "trainer", calls) as answers:
+        found = run_jobs({"generator": (2, generate)}, address=address)["generator"]
+        printed = answers()
+    for version, added, bias in ((1, 1000, 0), (2, 2000, 0), (3, 7000, 1)):
+        whole = torch.cat([torch.tensor(found[rank][version - 1][1]) for rank in range(RANKS)], dim=1)
+        assert torch.equal(whole, WHOLE + added)
+        for rank in range(RANKS):
+            assert found[rank][version - 1][0] == version
+            assert found[rank][version - 1][2] == (torch.arange(5.0) + bias).tolist()
+    for rank in printed:
+        assert [rank[call] for call in (0, 1, 3, 4)] == [0, 1, 2, 3]
+        assert "what role trainer sends: 4 differences" in rank[2]["ValueError"]
+        assert "w: it is not as it was published (role trainer rank 0)" in rank[2]["ValueError"]
+
+
+def test_another_secret_is_refused():
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with Place(address, "trainer", 0, 1).connect(secret="another"), _cpp_job(address, "engine", []) as answers:
+        for (refused,) in answers():
+            assert "refused role engine rank" in refused["ValueError"]
+            assert "the secret is not that of role trainer rank 0" in refused["ValueError"]
