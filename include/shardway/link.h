@@ -14,13 +14,13 @@
 #include "shardway/layout.h"
 #include "shardway/mesh_tensor.h"
 
-namespace [[gnu::visibility("default")]] shardway {
-
-namespace link {
+namespace shardway::link {
 class LinkedJob;
 struct SourceState;
 struct TargetState;
-}  // namespace link
+}  // namespace shardway::link
+
+namespace [[gnu::visibility("default")]] shardway {
 
 // A tensor of a model, by its name on the link.
 struct NamedTensor {

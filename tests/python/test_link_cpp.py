@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,9 @@ import shardway as sw
 from tests.support.jobs import Place, free_ports, in_a_child, poisoned, run_jobs
 from tests.support.programs import started_program
 
-PROGRAM = Path(__file__).resolve().parents[2] / "build/release/tests/linked_program"
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/release"
+PROGRAM = BUILD / "tests/linked_program"
 LIMIT_S = 80.0
 RANKS = 2
 
@@ -187,6 +190,51 @@ def test_python_ranks_receive_what_cpp_ranks_send():
         assert [rank[call] for call in (0, 1, 3, 4)] == [0, 1, 2, 3]
         assert "what role trainer sends: 4 differences" in rank[2]["ValueError"]
         assert "w: it is not as it was published (role trainer rank 0)" in rank[2]["ValueError"]
+
+
+def test_cpp_ranks_send_to_functions_in_portions():
+    def generate(place: Place) -> list[Any]:
+        taken: list[Any] = []
+        whole = [
+            sw.Layout(tuple(tensor.shape), torch.float32, sw.Mesh((2,)), [sw.Replicate()]) for tensor in (WHOLE, BIAS)
+        ]
+
+        def take(name: str, piece: torch.Tensor) -> None:
+            taken.append((name, piece.tolist()))
+
+        with place.connect() as link:
+            loads = [sw.Load(layout, torch.float32, take, max_bytes=WHOLE.nbytes) for layout in whole]
+            target = link.subscribe({"w": loads[0], "b": loads[1]})
+            assert [target.receive() for _ in range(2)] == [1, 2]
+        return taken
+
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with _cpp_job(address, "trainer", ["publish", "send", "send"]) as answers:
+        found = run_jobs({"generator": (2, generate)}, address=address)["generator"]
+        assert answers() == [[0, 1, 2]] * RANKS
+    bias = torch.arange(5.0).tolist()
+    versions = [(WHOLE + 1000 * version).tolist() for version in (1, 2)]
+    assert found == [[("w", versions[0]), ("b", bias), ("w", versions[1]), ("b", bias)]] * 2
+
+
+def test_the_example_takes_the_weights_of_the_trainer_of_the_tutorial(tmp_path):
+    port = free_ports(1)[0]
+    trainer = tmp_path / "link_trainer.py"
+    trainer.write_text((ROOT / "examples/link_trainer.py").read_text().replace(":29700", f":{port}"))
+    commands = [[sys.executable, trainer], [BUILD / "examples/link_generator", f"tcp://127.0.0.1:{port}"]]
+    with contextlib.ExitStack() as stack:
+        environments = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+        _, generators = (
+            [
+                stack.enter_context(started_program(command, stdout=subprocess.PIPE, env=environment))
+                for environment in environments
+            ]
+            for command in commands
+        )
+        for rank, generator in enumerate(generators):
+            out, _ = generator.communicate(timeout=LIMIT_S)
+            assert out.splitlines() == [f"generator rank {rank} has version {version}" for version in (1, 2, 3)]
+            assert generator.returncode == 0
 
 
 def test_another_secret_is_refused():
