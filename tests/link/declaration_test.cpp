@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "link/moves/layouts.h"
+#include "link/model/layouts.h"
 #include "link/moves/overlap.h"
 #include "link/moves/roster.h"
 #include "link/talk/wire.h"

@@ -3,7 +3,7 @@
 #include <ATen/core/Formatting.h>
 #include <c10/util/StringUtil.h>
 
-#include "link/moves/layouts.h"
+#include "link/model/layouts.h"
 #include "ops/call/arguments.h"
 #include "ops/call/dtypes.h"
 

@@ -1,61 +1,15 @@
 #include "link/moves/roster.h"
 
-#include <algorithm>
-#include <map>
 #include <stdexcept>
 #include <unordered_map>
 
-#include "link/moves/layouts.h"
+#include "link/model/layouts.h"
+#include "link/model/portions.h"
 
 namespace shardway::link {
 namespace {
 
 constexpr int64_t kMostInGroup = int64_t{1} << 20;
-constexpr const char* kMaxBytes = "max_bytes";
-
-// What the pieces of the ranks of a role take on their way to functions: as they come, and as they are handed
-// over if the dtype changes.
-std::map<int64_t, int64_t> piece_bytes(const Json& published, const Json& subscribed) {
-  const DType before = dtype_named(published.at("dtype").get<std::string>());
-  const DType after = dtype_named(subscribed.at("dtype").get<std::string>());
-  const int64_t each = item_bytes(before) + (before == after ? 0 : item_bytes(after));
-  const Layout layout = layout_of(subscribed, 0, after);
-  std::map<int64_t, int64_t> found;
-  for (int64_t position = 0; position < layout.mesh().size(); ++position) {
-    found[layout.mesh().ranks()[static_cast<size_t>(position)]] = each * layout.box_at(position).volume();
-  }
-  return found;
-}
-
-// Numbers the exchanges. What has a destination of its own comes in exchange 0. What goes to functions comes
-// in 1, 2, …: those together that fit into the least of their buffers on every rank.
-class PortionCounter {
- public:
-  int64_t next(const Json& published, const Json& subscribed) {
-    if (!subscribed.contains(kMaxBytes)) return 0;
-    const auto pieces = piece_bytes(published, subscribed);
-    const auto limit = subscribed.at(kMaxBytes).get<int64_t>();
-    limit_ = std::min(limit_, limit);
-    if (number_ == 0 || !fits(pieces)) {
-      ++number_;
-      held_.clear();
-      limit_ = limit;
-    }
-    for (const auto& [rank, bytes] : pieces) held_[rank] += bytes;
-    return number_;
-  }
-
- private:
-  bool fits(const std::map<int64_t, int64_t>& pieces) {
-    return std::all_of(pieces.begin(), pieces.end(),
-                       [&](const auto& piece) { return held_[piece.first] + piece.second <= limit_; });
-  }
-
-  int64_t number_ = 0;
-  int64_t limit_ = 0;
-  std::map<int64_t, int64_t> held_;  // bytes by rank
-};
-
 using EntriesByName = std::unordered_map<std::string, const Json*>;
 
 EntriesByName by_name(const Json& model) {

@@ -1,4 +1,4 @@
-#include "link/moves/layouts.h"
+#include "link/model/layouts.h"
 
 #include <stdexcept>
 #include <vector>
