@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "plan/hosts/call_pieces.h"
+#include "plan/hosts/hosts_all_reduce.h"
 #include "plan/hosts/spread_broadcast.h"
 #include "plan/hosts/two_level_load.h"
 #include "shardway/route.h"
@@ -122,17 +124,27 @@ std::vector<Collective> collectives(const HostMap& hosts, int64_t part_bytes, in
     return [split](int64_t rank) { return reduce_scatter_route(split, rank); };
   };
   const RouteOfRank broadcast = [=](int64_t rank) { return broadcast_route({whole}, rank, ranks, 0); };
-  const RouteOfRank spread = [=](int64_t rank) { return spread_broadcast(whole, 0, rank, hosts).shares; };
-  const RouteOfRank collect = [=](int64_t rank) {
-    return spread_broadcast(whole, 0, rank, hosts).collection;
-  };
   const std::vector<RouteOfRank> gather_parts = {gather(parts)};
   const std::vector<RouteOfRank> scatter_parts = {scatter(parts)};
   const std::vector<RouteOfRank> all_reduce = {scatter(shares), gather(shares)};
+  std::vector<RouteOfRank> all_reduce_in_pieces;
+  std::vector<RouteOfRank> broadcast_in_pieces;
+  for (const int64_t piece : call_pieces(whole, item_bytes(kDType), hosts)) {
+    const ReducedRun run{
+        .elements = piece, .element_bytes = item_bytes(kDType), .sum_bytes = item_bytes(kDType)};
+    all_reduce_in_pieces.push_back(
+        [=](int64_t rank) { return all_reduce_routes(run, rank, hosts).combination; });
+    all_reduce_in_pieces.push_back(
+        [=](int64_t rank) { return all_reduce_routes(run, rank, hosts).collection; });
+    broadcast_in_pieces.push_back(
+        [=](int64_t rank) { return spread_broadcast(piece, 0, rank, hosts).shares; });
+    broadcast_in_pieces.push_back(
+        [=](int64_t rank) { return spread_broadcast(piece, 0, rank, hosts).collection; });
+  }
   return {{"all_gather_v", part_bytes, gather_parts, gather_parts, {0}},
           {"reduce_scatter_v", part_bytes, scatter_parts, scatter_parts, {0}},
-          {"all_reduce", whole_bytes, all_reduce, all_reduce, {0}},
-          {"broadcast", whole_bytes, {broadcast}, {spread, collect}, {0, 1}}};
+          {"all_reduce", whole_bytes, all_reduce, all_reduce_in_pieces, {0}},
+          {"broadcast", whole_bytes, {broadcast}, broadcast_in_pieces, {0, 1}}};
 }
 
 void print(const Collective& collective, int64_t hosts, const char* way, const BusiestLoad& loads) {

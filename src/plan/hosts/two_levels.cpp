@@ -93,6 +93,15 @@ class Planner {
     std::map<int64_t, std::vector<HostOperand>> operands = {};  // by host
   };
 
+  // A sum: runs of equal length in the memories of their owners.
+  struct Made {
+    int64_t maker = 0;
+    int64_t elements = 0;
+    std::vector<std::pair<int64_t, int64_t>> sources = {};  // owner and offset
+
+    auto operator<=>(const Made&) const = default;
+  };
+
   size_t place(int64_t rank) const { return static_cast<size_t>(hosts_.place_of(rank)); }
   bool is_here(int64_t rank) const { return hosts_.host_of(rank) == host_; }
   int64_t local(int64_t rank) const { return hosts_.place_of(rank); }
@@ -156,17 +165,24 @@ class Planner {
     }
   }
 
-  // The combination of elements [begin, end) of a parcel, made by `maker` of this host.
-  void sum(const Parcel& parcel, int64_t maker, int64_t begin, int64_t end) {
-    int64_t& made = sums_made_[maker];
-    for (const Owner& owner : parcel.owners) {
-      sums_.push_back({.from = local(owner.rank),
+  // The combination of elements [begin, end) of a parcel, made by `maker` of this host. Returns where it lies
+  // among the sums of the maker, who makes each only once.
+  int64_t sum(const Parcel& parcel, int64_t maker, int64_t begin, int64_t end) {
+    Made made{.maker = maker, .elements = end - begin};
+    for (const Owner& owner : parcel.owners)
+      made.sources.emplace_back(owner.rank, staged_[place(owner.rank)].offset_of(owner.box) + begin);
+    int64_t& elements = sums_made_[maker];
+    const auto [entry, is_new] = offset_of_sum_.try_emplace(std::move(made), elements);
+    if (!is_new) return entry->second;
+    for (const auto& [owner, source] : entry->first.sources) {
+      sums_.push_back({.from = local(owner),
                        .to = local(maker),
-                       .source = staged_[place(owner.rank)].offset_of(owner.box) + begin,
-                       .target = made,
+                       .source = source,
+                       .target = elements,
                        .elements = end - begin});
     }
-    made += end - begin;
+    elements += end - begin;
+    return entry->second;
   }
 
   void carry_parcels() {
@@ -183,8 +199,7 @@ class Planner {
     for (const ParcelPiece& piece : pieces_of(cargo, number, element_bytes_)) {
       RunMove move{.from = piece.from, .to = piece.to, .elements = piece.end - piece.begin};
       if (parcel.is_sum()) {
-        move.source = sums_made_[piece.from];
-        sum(parcel, piece.from, piece.begin, piece.end);
+        move.source = sum(parcel, piece.from, piece.begin, piece.end);
       } else {
         move.source = staged_[place(piece.from)].offset_of(parcel.owners.front().box) + piece.begin;
       }
@@ -246,9 +261,9 @@ class Planner {
   void add_home_sums() {
     for (const int64_t mate : mates_) {
       for (const Parcel& part : home_sums_[place(mate)]) {
+        const int64_t offset = sum(part, mate, 0, part.elements());
         if (part_of_mate(mate).is_wanted)
-          add_operand(mate, host_, HostOperand::Memory::home_sums, part.wants.front().box, sums_made_[mate]);
-        sum(part, mate, 0, part.elements());
+          add_operand(mate, host_, HostOperand::Memory::home_sums, part.wants.front().box, offset);
       }
     }
   }
@@ -333,6 +348,7 @@ class Planner {
   std::vector<RunMove> sums_;
   std::vector<RunMove> handover_;
   std::map<int64_t, int64_t> sums_made_;  // elements, by rank
+  std::map<Made, int64_t> offset_of_sum_;
 };
 
 // Whether two boxes may be the same, as far as their tellers know.

@@ -3,7 +3,8 @@
 //
 // A box that several ranks of a host pull crosses to that host once: each of these ranks receives a piece of
 // it and takes the other pieces from the others. Boxes that meet on the same elements of one rank's output
-// are combined by the ranks that push them, a piece each, before they cross.
+// are combined by the ranks that push them, a piece each, before they cross. A sum that a rank needs twice,
+// to send and to keep, it makes once.
 //
 // Example, a gather among hosts {0, 1} and {2, 3}, the row of rank 0:
 //   copies    rank 0 sends the first half to rank 2 and the second to rank 3
