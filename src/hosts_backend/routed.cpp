@@ -147,8 +147,10 @@ void all_reduce(Transport& transport, const at::Tensor& t, Op op) {
   const at::Tensor out = at::empty_like(x);
   const Route route = all_reduce_route(x.sizes().vec(), transport.rank(), transport.size(), op);
   const auto bytes = static_cast<int64_t>(x.nbytes());
-  if (bytes > transport.slot_bytes()) {
+  if (runs_in_two(route, x, transport)) {
     start_in_two(transport, route, x, out, subject)->finish();
+  } else if (bytes > transport.slot_bytes()) {
+    transport.start(route, x, out, {}, subject)->finish();
   } else if (bytes > 0) {
     const Blocks blocks = transport.all_gather_block(shardway::bytes_of(x), bytes, subject);
     KnownInputs known;

@@ -129,5 +129,91 @@ TEST(TwoLevelBroadcast, OfAnySizeOnAnyHosts) {
   }
 }
 
+class TwoLevelAllReduce : public ::testing::TestWithParam<Labels> {
+ protected:
+  void SetUp() override { host_labels() = GetParam(); }
+  void TearDown() override { host_labels().clear(); }
+
+  static Tensors addends(const std::vector<int64_t>& shape, at::ScalarType dtype) {
+    Tensors all;
+    for (size_t rank = 0; rank < GetParam().size(); ++rank) all.push_back(random_numbers(shape, dtype, rank));
+    return all;
+  }
+  static at::Tensor mine(const Tensors& all, const Group& group) {
+    return all[static_cast<size_t>(group.rank())];
+  }
+};
+
+TEST_P(TwoLevelAllReduce, AddsHostByHostOnEveryRank) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kLong}) {
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{4099}, std::vector<int64_t>{301, 401}}) {
+      const Tensors inputs = addends(shape, dtype);
+      for (const Op op : {Op::sum, Op::max, Op::avg}) {
+        if (op == Op::avg && dtype == at::kLong) continue;
+        const at::Tensor expected = folded(inputs, op);
+        run_on_hosts({.labels = GetParam()}, [&](const Group& group) {
+          const at::Tensor found = all_reduce(mine(inputs, group), {.op = op, .group = group});
+          EXPECT_TRUE(same_bits(found, expected)) << dtype << shape << name_of(op);
+        });
+      }
+    }
+  }
+}
+
+TEST_P(TwoLevelAllReduce, TakesAnyMemoryAndFillsAnyOut) {
+  const Tensors inputs = addends({70, 90}, at::kFloat);
+  run_on_hosts({.labels = GetParam()}, [&](const Group& group) {
+    for (const Memory memory : {Memory::transposed, Memory::every_second}) {
+      const at::Tensor out = empty_in(memory, {70, 90}, at::kFloat);
+      all_reduce(in_memory(memory, mine(inputs, group)), {.out = out, .group = group});
+      EXPECT_TRUE(same_bits(out, folded(inputs, Op::sum)));
+    }
+  });
+}
+
+TEST_P(TwoLevelAllReduce, OfAListGoesWithOtherRoutes) {
+  const Tensors large = addends({5003}, at::kFloat);
+  const Tensors small = addends({7}, at::kFloat);
+  run_on_hosts({.labels = GetParam()}, [&](const Group& group) {
+    const auto reduced = [&](const at::Tensor& x) {
+      return all_reduce_route(x.sizes().vec(), group.rank(), group.size());
+    };
+    const Route of_large = reduced(large[0]);
+    const Route of_small = reduced(small[0]);
+    const at::Tensor large_out = at::empty_like(large[0]);
+    const at::Tensor small_out = at::empty_like(small[0]);
+    group.transport()
+        .start_all({{.route = &of_large, .x = mine(large, group), .out = large_out},
+                    {.route = &of_small, .x = mine(small, group), .out = small_out}},
+                   {.mark = 1, .name = "list"})
+        ->finish();
+    EXPECT_TRUE(same_bits(large_out, folded(large, Op::sum)));
+    EXPECT_TRUE(same_bits(small_out, folded(small, Op::sum)));
+  });
+}
+
+TEST_P(TwoLevelAllReduce, InPiecesHasTheSameBits) {
+  const Tensors inputs = addends({(5 << 20) / 4 + 3}, at::kFloat);  // two pieces that differ in length
+  const at::Tensor expected = folded(inputs, Op::sum);
+  run_on_hosts({.labels = GetParam()}, [&](const Group& group) {
+    EXPECT_TRUE(same_bits(all_reduce(mine(inputs, group), {.group = group}), expected));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, TwoLevelAllReduce,
+                         ::testing::Values(Labels{0, 1}, Labels{0, 1, 0, 1}, Labels{0, 0, 0, 1},
+                                           Labels{0, 0, 1, 2, 1}));
+
+// Two hosts of two ranks: each rank sends a block and its part of its host's sum, and no result.
+TEST(TwoLevelMessages, OfAnAllReduceBetweenTwoHosts) {
+  constexpr int64_t kBytes = 1 << 20;
+  Postage postage;
+  run_on_hosts({.labels = kInterleaved, .postage = &postage},
+               [&](const Group& group) { all_reduce(at::ones({kBytes / 4}), {.group = group}); });
+  EXPECT_EQ(postage.messages, 4 + 4);
+  EXPECT_GE(postage.bytes, 2 * kBytes);
+  EXPECT_LE(postage.bytes, 2 * kBytes + (64 << 10));
+}
+
 }  // namespace
 }  // namespace shardway::testing

@@ -25,27 +25,6 @@ std::vector<RouteCall> calls_of(const std::vector<TwoLevelRun>& runs, RouteOf ro
   return calls;
 }
 
-// Moves between hosts under way, with mail of its own for each message of a pair of ranks.
-class Crossings {
- public:
-  Crossings(const std::vector<RouteCall>& calls, const TwoLevelWays& ways, const Subject& subject)
-      : list_(calls, ways.whole) {
-    for (const RouteCall& call : list_.calls()) {
-      transfers_.push_back(start_by_mail(ways.between.open(subject, Lengths::are_known).mail, *call.route,
-                                         call.x, call.out, {}));
-    }
-  }
-
-  void finish() {
-    for (const auto& transfer : transfers_) transfer->finish();
-    list_.land();
-  }
-
- private:
-  ListCall list_;
-  std::vector<std::unique_ptr<Transfer>> transfers_;
-};
-
 // A list in shared memory must know where its boxes lie; other routes run on their own.
 void run_inside(const std::vector<RouteCall>& calls, Transport& inside, const Subject& subject) {
   std::vector<RouteCall> together;
@@ -145,15 +124,42 @@ void TwoLevelRun::divide() const {
   }
 }
 
-void run_together(const std::vector<TwoLevelRun>& runs, const TwoLevelWays& ways, const Subject& subject) {
-  Crossings copies(calls_of(runs, &TwoLevelRun::copies), ways, subject);
-  run_inside(calls_of(runs, &TwoLevelRun::sums), ways.inside, subject);
-  Crossings crossing(calls_of(runs, &TwoLevelRun::crossing), ways, subject);
-  run_inside(calls_of(runs, &TwoLevelRun::home), ways.inside, subject);
-  copies.finish();
-  run_inside(calls_of(runs, &TwoLevelRun::handover), ways.inside, subject);
-  crossing.finish();
-  for (const TwoLevelRun& run : runs) run.land();
+// Moves between hosts under way, with mail of its own for each message of a pair of ranks.
+class RunsUnderWay::Crossings {
+ public:
+  Crossings(const std::vector<RouteCall>& calls, const TwoLevelWays& ways, const Subject& subject)
+      : list_(calls, ways.whole) {
+    for (const RouteCall& call : list_.calls()) {
+      transfers_.push_back(start_by_mail(ways.between.open(subject, Lengths::are_known).mail, *call.route,
+                                         call.x, call.out, {}));
+    }
+  }
+
+  void finish() {
+    for (const auto& transfer : transfers_) transfer->finish();
+    list_.land();
+  }
+
+ private:
+  ListCall list_;
+  std::vector<std::unique_ptr<Transfer>> transfers_;
+};
+
+RunsUnderWay::RunsUnderWay(std::vector<TwoLevelRun> runs, const TwoLevelWays& ways, const Subject& subject)
+    : runs_(std::move(runs)), ways_(ways), subject_(subject) {
+  copies_ = std::make_unique<Crossings>(calls_of(runs_, &TwoLevelRun::copies), ways_, subject_);
+  run_inside(calls_of(runs_, &TwoLevelRun::sums), ways_.inside, subject_);
+  sums_ = std::make_unique<Crossings>(calls_of(runs_, &TwoLevelRun::crossing), ways_, subject_);
+}
+
+RunsUnderWay::~RunsUnderWay() = default;
+
+void RunsUnderWay::finish() {
+  run_inside(calls_of(runs_, &TwoLevelRun::home), ways_.inside, subject_);
+  copies_->finish();
+  run_inside(calls_of(runs_, &TwoLevelRun::handover), ways_.inside, subject_);
+  sums_->finish();
+  for (const TwoLevelRun& run : runs_) run.land();
 }
 
 }  // namespace shardway

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -55,9 +56,25 @@ struct TwoLevelWays {
   MailOffice& between;     // of all ranks
 };
 
-// Runs the routes from the first message to the last copy: one exchange between hosts for what is copied and
-// one for sums, one call inside the host for each kind of move. Small routes share a message per pair of
-// ranks.
-void run_together(const std::vector<TwoLevelRun>& runs, const TwoLevelWays& ways, const Subject& subject);
+// Routes under way: one exchange between hosts for what is copied and one for sums, one call inside the host
+// for each kind of move. Small routes share a message per pair of ranks.
+class RunsUnderWay {
+ public:
+  // Adds what crosses, and sends it.
+  RunsUnderWay(std::vector<TwoLevelRun> runs, const TwoLevelWays& ways, const Subject& subject);
+  ~RunsUnderWay();
+
+  // Receives, and brings everything to its place. Once.
+  void finish();
+
+ private:
+  class Crossings;
+
+  std::vector<TwoLevelRun> runs_;
+  TwoLevelWays ways_;
+  const Subject& subject_;
+  std::unique_ptr<Crossings> copies_;
+  std::unique_ptr<Crossings> sums_;
+};
 
 }  // namespace shardway

@@ -3,10 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <mutex>
 
-#include "plan/hosts/spread_broadcast.h"
+#include "plan/hosts/call_pieces.h"
 #include "transport/c10d/mail_transfer.h"
 #include "transport/common/boxes.h"
 #include "transport/common/giving_up.h"
@@ -15,6 +16,7 @@
 #include "transport/common/transport.h"
 #include "transport/hosts/host_blocks.h"
 #include "transport/hosts/kept_plans.h"
+#include "transport/hosts/known_plans.h"
 #include "transport/hosts/two_level_run.h"
 #include "transport/memory/warm_memory.h"
 
@@ -107,6 +109,7 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
         timeout_(options.timeout),
         leave_host_(options.leave_host ? std::move(options.leave_host) : [] {}),
         may_use_thread_(options.may_use_thread),
+        known_(options.hosts, rank_),
         plans_(std::move(options.hosts), rank_) {}
 
   int64_t rank() const override { return rank_; }
@@ -123,6 +126,9 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
   }
 
   int64_t slot_bytes() override { return kSlotBytes; }
+  bool has_own(const Route& route, const at::Tensor& x) override {
+    return route.pattern == Pattern::all_reduce && static_cast<int64_t>(x.nbytes()) > kSlotBytes;
+  }
   bool has_thread() override { return true; }
   std::unique_ptr<Posted> post(std::function<void()> call) override {
     if (!may_use_thread_) return std::make_unique<PostedInCall>(call);
@@ -149,7 +155,7 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
                                   const KnownInputs& known, const Subject& subject) override {
     if (!is_all_known(known, size())) {
       in_turn([&] {
-        if (is_spread(route, out)) return spread(route, x, out, subject);
+        if (is_spread(route, out) || has_own(route, x)) return run_known(route, x, out, subject);
         run({{.route = &route, .x = x, .out = out}}, subject);
       });
     } else if (reduces(landings(route), route)) {
@@ -162,7 +168,16 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
 
   std::unique_ptr<Transfer> start_all(const std::vector<RouteCall>& calls, const Subject& subject) override {
     in_turn([&] {
-      for (const std::vector<RouteCall>& batch : batches_of(calls)) run(batch, subject);
+      std::vector<RouteCall> others;
+      for (const RouteCall& call : calls) {
+        if (has_own(*call.route, call.x)) {
+          run_known(*call.route, call.x, call.out, subject);
+        } else {
+          others.push_back(call);
+        }
+      }
+      if (others.empty()) return;
+      for (const std::vector<RouteCall>& batch : batches_of(others)) run(batch, subject);
     });
     return std::make_unique<FinishedTransfer>();
   }
@@ -193,15 +208,59 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
     return route.pattern == Pattern::broadcast && plans_.hosts().hosts() > 2 && out.nbytes() >= kSpreadBytes;
   }
 
-  void spread(const Route& broadcast, const at::Tensor& x, const at::Tensor& out, const Subject& subject) {
+  // An all-reduce, or a broadcast that is spread. While a piece of it crosses, the ranks of a host work on
+  // the next.
+  void run_known(const Route& route, const at::Tensor& x, const at::Tensor& out, const Subject& subject) {
     const at::Tensor landed = out.is_contiguous() ? out : warm_empty(out.sizes(), out.options());
-    const at::Tensor elements = landed.view({-1});
-    const SpreadBroadcast routes =
-        spread_broadcast(out.numel(), broadcast.pulls.front().peer, rank_, plans_.hosts());
-    run({{.route = &routes.shares, .x = x.reshape({-1}), .out = elements}}, subject);
-    run({{.route = &routes.collection, .x = elements, .out = elements}}, subject);
+    const std::vector<KnownPiece> pieces = pieces_of(route, x.reshape({-1}), landed.view({-1}));
+    std::deque<RunsUnderWay> first;
+    for (const KnownPiece& piece : pieces)
+      first.emplace_back(runs_of(piece.planned->first, piece.x, piece.first_part), ways(), subject);
+    std::deque<RunsUnderWay> second;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      first[i].finish();
+      second.emplace_back(runs_of(pieces[i].planned->second, pieces[i].first_part, pieces[i].out), ways(),
+                          subject);
+    }
+    for (RunsUnderWay& runs : second) runs.finish();
     if (!landed.is_same(out)) out.copy_(landed);
   }
+
+  struct KnownPiece {
+    std::shared_ptr<const PlannedCall> planned;
+    at::Tensor x;
+    at::Tensor first_part;
+    at::Tensor out;
+  };
+
+  std::vector<KnownPiece> pieces_of(const Route& route, const at::Tensor& x, const at::Tensor& out) {
+    KnownCall call{.pattern = route.pattern,
+                   .run = {.element_bytes = static_cast<int64_t>(out.element_size()),
+                           .sum_bytes = static_cast<int64_t>(c10::elementSize(wide(out.scalar_type())))},
+                   .op = route.op,
+                   .divisor = route.divisor,
+                   .root = route.pulls.front().peer};
+    std::vector<KnownPiece> pieces;
+    int64_t begin = 0;
+    for (const int64_t elements : call_pieces(out.numel(), call.run.element_bytes, plans_.hosts())) {
+      call.run.elements = elements;
+      KnownPiece piece{.planned = known_.planned(call),
+                       .x = x.narrow(0, begin, elements),
+                       .out = out.narrow(0, begin, elements)};
+      const Box& part = piece.planned->first_part;
+      piece.first_part = piece.out.narrow(0, part.offset[0], part.extent[0]);
+      pieces.push_back(std::move(piece));
+      begin += elements;
+    }
+    return pieces;
+  }
+
+  static std::vector<TwoLevelRun> runs_of(const PlannedRoute& planned, const at::Tensor& x,
+                                          const at::Tensor& out) {
+    return {TwoLevelRun(planned.plan, {.route = &planned.route, .x = x, .out = out})};
+  }
+
+  TwoLevelWays ways() { return {.whole = *this, .inside = *inside_, .between = *between_}; }
 
   void run(const std::vector<RouteCall>& calls, const Subject& subject) {
     std::vector<ToldPart> parts;
@@ -217,7 +276,7 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
     const auto plans = plans_.plans(parts, *inside_, subject);
     std::vector<TwoLevelRun> runs;
     for (size_t i = 0; i < calls.size(); ++i) runs.emplace_back((*plans)[i], calls[i]);
-    run_together(runs, {.whole = *this, .inside = *inside_, .between = *between_}, subject);
+    RunsUnderWay(std::move(runs), ways(), subject).finish();
   }
 
   int64_t rank_;
@@ -228,6 +287,7 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
   std::function<void()> leave_host_;
   bool may_use_thread_;
   std::recursive_mutex mutex_;  // one thread at a time, even if callers use several
+  KnownPlans known_;
   KeptPlans plans_;
 };
 
