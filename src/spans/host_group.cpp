@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "plan/hosts/hosts_all_reduce.h"
 #include "shardway/shm.h"
 #include "shm/calls/all_reduce.h"
 #include "shm/group/join_world.h"
@@ -132,15 +133,18 @@ Route without_own_moves(Route route) {
 // Each rank combines a share, and then collects the others'.
 void reduce_all_in_two(TwoLevelSpans& hosts, const void* x, void* all, size_t count,
                        const shm::Combine& combine, const shm::Subject& subject) {
-  const auto elements = static_cast<int64_t>(count);
-  const Split shares{.shape = {elements}, .dim = 0, .sizes = chunk_sizes(elements, hosts.size())};
-  const int64_t begin = total_of(std::span(shares.sizes).first(static_cast<size_t>(hosts.rank())));
-  std::byte* share = static_cast<std::byte*>(all) + begin * shm::bytes_of(combine.element);
-  hosts.run([&](int64_t rank) { return reduce_scatter_route(shares, rank); }, memory_of(x, share, combine),
-            subject);
-  const SpanMemory collected = memory_of(share, all, static_cast<size_t>(shm::bytes_of(combine.element)));
-  hosts.run([&](int64_t rank) { return without_own_moves(all_gather_route(shares, rank)); }, collected,
-            subject);
+  const int64_t element_bytes = shm::bytes_of(combine.element);
+  const auto routes_of = [&](int64_t rank) {
+    const ReducedRun run{
+        .elements = static_cast<int64_t>(count), .element_bytes = element_bytes, .sum_bytes = element_bytes};
+    return all_reduce_routes(run, rank, hosts.hosts());
+  };
+  std::byte* share = static_cast<std::byte*>(all) + routes_of(hosts.rank()).landing.offset[0] * element_bytes;
+  const TwoLevelSpans::Leg combination{.route_of = [&](int64_t rank) { return routes_of(rank).combination; },
+                                       .memory = memory_of(x, share, combine)};
+  const TwoLevelSpans::Leg collection{.route_of = [&](int64_t rank) { return routes_of(rank).collection; },
+                                      .memory = memory_of(share, all, static_cast<size_t>(element_bytes))};
+  hosts.run({combination, collection}, subject);
 }
 
 }  // namespace

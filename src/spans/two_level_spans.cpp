@@ -148,9 +148,13 @@ void TwoLevelSpans::meet(const shm::Subject& subject) {
 }
 
 void TwoLevelSpans::run(const RouteOf& route_of, const SpanMemory& memory, const shm::Subject& subject) {
+  run({{.route_of = route_of, .memory = memory}}, subject);
+}
+
+void TwoLevelSpans::run(const std::vector<Leg>& legs, const shm::Subject& subject) {
   guarded([&] {
     compare(subject);
-    move(route_of, memory, subject);
+    for (const Leg& leg : legs) move(leg.route_of, leg.memory, subject);
   });
 }
 

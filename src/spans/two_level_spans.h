@@ -45,6 +45,7 @@ class TwoLevelSpans {
 
   int64_t rank() const { return courier_.rank(); }
   int64_t size() const { return courier_.size(); }
+  const HostMap& hosts() const { return hosts_; }
   std::chrono::milliseconds timeout() const { return courier_.timeout(); }
 
   // Returns once all ranks have come. If their subjects differ, throws the same shm::Disagreement on every
@@ -55,6 +56,13 @@ class TwoLevelSpans {
   // the others there.
   using RouteOf = std::function<Route(int64_t rank)>;
   void run(const RouteOf& route_of, const SpanMemory& memory, const shm::Subject& subject);
+
+  // The same for routes that run one after another.
+  struct Leg {
+    RouteOf route_of = {};
+    SpanMemory memory = {};
+  };
+  void run(const std::vector<Leg>& legs, const shm::Subject& subject);
 
   // The same for an all-to-all, whose sizes the ranks of a host tell one another first.
   void run_all_to_all(const AllToAllSizes& sizes, const SpanMemory& memory, const shm::Subject& subject);

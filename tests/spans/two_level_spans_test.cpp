@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "plan/hosts/hosts_all_reduce.h"
 #include "rank_runner.h"
 #include "shm/memory/arena.h"
 #include "thread_engine.h"
@@ -104,6 +105,27 @@ void reduce(TwoLevelSpans& group, const Ints& sizes) {
   }
 }
 
+// In place: the sums end in the input.
+void reduce_all(TwoLevelSpans& group, int64_t count) {
+  const auto routes_of = [&](int64_t rank) {
+    return all_reduce_routes({.elements = count, .element_bytes = 4, .sum_bytes = 4}, rank, group.hosts());
+  };
+  std::vector<int32_t> x = input_of(group.rank(), count);
+  SpanMemory whole = memory_of(x, x);
+  SpanMemory share = whole;
+  share.output += routes_of(group.rank()).landing.offset[0] * share.element_bytes;
+  share.combine = shm::Combine{.element = shm::Element::i32};
+  whole.input = share.output;
+  group.run({{.route_of = [&](int64_t rank) { return routes_of(rank).combination; }, .memory = share},
+             {.route_of = [&](int64_t rank) { return routes_of(rank).collection; }, .memory = whole}},
+            {.mark = 4});
+  for (int64_t i = 0; i < count; ++i) {
+    int32_t expected = 0;
+    for (int64_t rank = 0; rank < group.size(); ++rank) expected += element(rank, i);
+    require(x[static_cast<size_t>(i)] == expected, "another sum of all");
+  }
+}
+
 void exchange(TwoLevelSpans& group, int64_t scale) {
   const int64_t own = group.rank();
   const auto count = [scale](int64_t from, int64_t to) { return scale * ((from + 2 * to) % 3); };
@@ -134,6 +156,7 @@ TEST_P(SpansOnKindsOfHosts, EveryRouteGivesWhatOneHostWould) {
       gather(group, ragged(group.size(), scale));
       reduce(group, ragged(group.size(), scale));
       exchange(group, scale);
+      reduce_all(group, 7 * scale);
     }
   }));
 }
