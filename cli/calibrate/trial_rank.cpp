@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 
 #include "shardway/shm.h"
 
@@ -24,11 +25,20 @@ int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(RankClock::now().time_since_epoch()).count();
 }
 
-// Elements of all ranks, as even as possible.
-std::vector<int64_t> even_parts(int64_t count, int64_t ranks) {
-  std::vector<int64_t> parts(static_cast<size_t>(ranks), count / ranks);
-  for (int64_t i = 0; i < count % ranks; ++i) ++parts[static_cast<size_t>(i)];
-  return parts;
+// What rank `from` sends to each rank when parts of `before` become parts of `after`.
+std::vector<int64_t> overlaps_of(size_t from, const std::vector<int64_t>& before,
+                                 const std::vector<int64_t>& after) {
+  const auto begin_of = [](const std::vector<int64_t>& sizes, size_t rank) {
+    return std::accumulate(sizes.begin(), sizes.begin() + static_cast<ptrdiff_t>(rank), int64_t{0});
+  };
+  const int64_t begin = begin_of(before, from);
+  std::vector<int64_t> sizes;
+  for (size_t to = 0; to < after.size(); ++to) {
+    const int64_t there = begin_of(after, to);
+    sizes.push_back(
+        std::max<int64_t>(0, std::min(begin + before[from], there + after[to]) - std::max(begin, there)));
+  }
+  return sizes;
 }
 
 class TrialRank {
@@ -40,7 +50,7 @@ class TrialRank {
     for (const Trial& trial : trials) most = std::max(most, trial.bytes);
     const auto elements = static_cast<size_t>(most) / sizeof(float) + static_cast<size_t>(limits.ranks);
     input_.assign(elements, 1);
-    output_.assign(elements, 0);
+    output_.assign(2 * elements, 0);  // no part is more than twice the mean
   }
 
   void run() {
@@ -79,7 +89,7 @@ class TrialRank {
   double retest_error() const {
     std::vector<double> errors;
     for (size_t i = 0; i < trials_.size(); ++i)
-      errors.push_back(summary_of(trials_[i].kind, trials_[i].bytes, board_.repetitions_of(i)).retest_error);
+      errors.push_back(summary_of(trials_[i], board_.repetitions_of(i)).retest_error);
     return median_of(errors);
   }
 
@@ -89,7 +99,7 @@ class TrialRank {
     std::fill(input_.begin(), input_.begin() + elements, static_cast<float>(++calls_ % 1024));
     group_.barrier();
     const int64_t begin_ns = now_ns();
-    call(trial.kind, elements);
+    call(trial, elements);
     const int64_t end_ns = now_ns();
     board_.stamps()[static_cast<size_t>(group_.rank())] = {.begin_ns = begin_ns, .end_ns = end_ns};
     group_.barrier();
@@ -103,14 +113,14 @@ class TrialRank {
     return static_cast<double>(last - first) / 1e3;
   }
 
-  void call(StepKind kind, int64_t elements) {
-    const std::vector<int64_t> parts = even_parts(elements, group_.size());
+  void call(const Trial& trial, int64_t elements) {
+    const std::vector<int64_t> parts = sizes_of(trial.parts, elements, group_.size());
     const int64_t own = parts[static_cast<size_t>(group_.rank())];
     const std::span<const float> input(input_);
     const std::span<float> output(output_);
     const auto count = static_cast<size_t>(elements);
     const auto part = static_cast<size_t>(own);
-    switch (kind) {
+    switch (trial.kind) {
       case StepKind::all_gather:
         return group_.all_gather_v<float>(input.first(part), output.first(count), parts);
       case StepKind::reduce_scatter:
@@ -122,9 +132,22 @@ class TrialRank {
         return group_.all_to_all_v<float>(input.first(count), parts, output.first(part * received.size()),
                                           received);
       }
+      case StepKind::exchange:
+        return change_parts(trial.parts, elements);
       default:
         return send_to_next(elements);
     }
+  }
+
+  // Every rank has `elements` before.
+  void change_parts(Portions parts, int64_t elements) {
+    const int64_t whole = elements * group_.size();
+    const std::vector<int64_t> before = sizes_of(Portions::even, whole, group_.size());
+    const std::vector<int64_t> after = sizes_of(parts, whole, group_.size());
+    const auto rank = static_cast<size_t>(group_.rank());
+    group_.all_to_all_v<float>(
+        std::span<const float>(input_).first(static_cast<size_t>(elements)), overlaps_of(rank, before, after),
+        std::span<float>(output_).first(static_cast<size_t>(after[rank])), overlaps_of(rank, after, before));
   }
 
   void send_to_next(int64_t elements) {

@@ -34,11 +34,12 @@ struct Step {
   Layout from;
   Layout to;
   double cost_us = 0;
-  double latency_us = 0;       // part of the cost: base and latencies of the busiest rank
-  int64_t bytes = 0;           // sent by the rank that sends most
-  int64_t total_bytes = 0;     // sent by all ranks
-  int64_t peak_bytes = 0;      // on the worst rank: the plan's input, this step's input and output, staging
-  int64_t crossing_bytes = 0;  // of the total, between hosts; counted in two levels only
+  double latency_us = 0;         // part of the cost: base and latencies of the busiest rank
+  int64_t bytes = 0;             // sent by the rank that sends most
+  int64_t total_bytes = 0;       // sent by all ranks
+  int64_t peak_bytes = 0;        // on the worst rank: the plan's input, this step's input and output, staging
+  int64_t crossing_bytes = 0;    // of the total, between hosts; counted in two levels only
+  bool is_extrapolated = false;  // its cost is beyond the sizes that were measured
 };
 
 // A plan that was considered and lost.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,37 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+// What calls of one kind took, by the bytes that a rank reads in them, its own memory included. Between two
+// points the price is a straight line, below the first it is that of the first, and beyond the last it grows
+// with the bytes.
+struct PriceCurve {
+  struct Point {
+    double bytes = 0;
+    double us = 0;
+
+    bool operator==(const Point&) const = default;
+  };
+
+  std::vector<Point> points = {};  // bytes rise, us is above 0
+  // Which bytes count where ranks read unequally: of the rank that reads most (1), the mean of all (0), or
+  // something between.
+  double busiest_share = 1;
+
+  bool operator==(const PriceCurve&) const = default;
+};
+
+// The curves of one group of ranks, by the name of a kind of step: all_gather, reduce_scatter, all_reduce,
+// all_to_all and permute.
+struct PriceTable {
+  int64_t ranks = 2;
+  // What a rank takes from itself in an exchange counts by this, what it takes from others by 1.
+  double own_share = 1;
+  std::map<std::string, PriceCurve> curves = {};
+
+  bool operator==(const PriceTable&) const = default;
+};
+using PriceTables = std::vector<PriceTable>;
+
 // Latency and bandwidth between two ranks, by link level: the host border where their hosts differ, else the
 // outermost mesh dim in which they differ.
 struct Topology {
@@ -32,8 +64,11 @@ struct Topology {
   // between hosts what several ranks of a host want, once. The ranks of a host then share the bandwidth of
   // `between_hosts`; `dims` are not given.
   bool two_levels = false;
-  double copy_gib_per_s = 0;       // 0: copies inside a rank are not priced
-  double reduce_gib_per_s = 0;     // 0: reductions are not priced
+  double copy_gib_per_s = 0;    // 0: copies inside a rank are not priced
+  double reduce_gib_per_s = 0;  // 0: reductions are not priced
+  // What was measured inside a host. Where all ranks of a plan are on one host and `dims` is empty, the table
+  // whose ranks are nearest prices it in place of the figures above. Null: none.
+  std::shared_ptr<const PriceTables> tables = nullptr;
   std::string source = "assumed";  // assumed, given, measured, or the file it was read from
 
   int64_t host_of(int64_t rank) const;

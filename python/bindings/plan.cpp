@@ -129,6 +129,7 @@ void bind_step(py::module_& module) {
       .def_readonly("total_bytes", &Step::total_bytes)
       .def_readonly("peak_bytes", &Step::peak_bytes)
       .def_readonly("crossing_bytes", &Step::crossing_bytes)
+      .def_readonly("is_extrapolated", &Step::is_extrapolated)
       .def("__repr__", [](const Step& s) { return repr_of(s); });
 }
 

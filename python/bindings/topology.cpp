@@ -152,7 +152,7 @@ constexpr int64_t kLeastBytes = 1024;
 py::list trials_up_to(int64_t most_bytes) {
   py::list trials;
   for (const Trial& trial : trials_between(kLeastBytes, most_bytes))
-    trials.append(py::make_tuple(name_of(trial.kind), trial.bytes));
+    trials.append(py::make_tuple(name_of(trial.kind), trial.bytes, name_of(trial.parts)));
   return trials;
 }
 
@@ -175,7 +175,15 @@ py::object calibrated(int64_t most_bytes, const std::vector<std::vector<double>>
   return py::make_tuple(to_json(found->topology, found->calibration) + "\n", report_of(*found));
 }
 
+std::vector<int64_t> sizes_of_parts(const std::string& name, int64_t count, int64_t ranks) {
+  for (const Portions parts : {Portions::even, Portions::rising, Portions::alternating}) {
+    if (name == name_of(parts)) return sizes_of(parts, count, ranks);
+  }
+  throw std::invalid_argument("calibrate: parts='" + name + "' is not one of even, rising, alternating");
+}
+
 void bind_calibration(py::module_& module) {
+  module.def("sizes_of_parts", &sizes_of_parts, py::arg("parts"), py::arg("count"), py::arg("ranks"));
   module.def("trials_up_to", &trials_up_to, py::arg("most_bytes"));
   module.def("calibrated", &calibrated, py::arg("most_bytes"), py::arg("us"), py::arg("ranks"),
              py::arg("backend"), py::arg("date"), py::arg("is_complete"));

@@ -33,14 +33,22 @@ _INTERRUPTED = 128 + signal.SIGINT
 Call = Callable[[torch.Tensor], object]
 
 
-def _parts(count: int, ranks: int) -> list[int]:
-    return [count // ranks + (1 if rank < count % ranks else 0) for rank in range(ranks)]
+def _redistribute_call(elements: int, parts: str) -> Call:
+    """Even parts of `elements` a rank become others."""
+    ranks = dist.get_world_size()
+    mesh = sw.Mesh((ranks,))
+    whole = elements * ranks
+    before = sw.Layout((whole,), torch.float32, mesh, [sw.Shard(0)])
+    after = [sw.Shard(0, _C.sizes_of_parts(parts, whole, ranks))]
+    return lambda x: sw.redistribute(sw.MeshTensor(x, before), after)
 
 
-def _call_of(op: str, elements: int) -> tuple[Call, int]:
+def _call_of(op: str, elements: int, kind_of_parts: str) -> tuple[Call, int]:
     """A call on an input of this rank, and how many elements that input has."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    parts = _parts(elements, ranks)
+    parts = _C.sizes_of_parts(kind_of_parts, elements, ranks)
+    if op == "exchange":
+        return _redistribute_call(elements, kind_of_parts), elements
     if op == "all_gather":
         return lambda x: sw.all_gather_v(x, sizes=parts), parts[rank]
     if op == "reduce_scatter":
@@ -55,8 +63,8 @@ def _call_of(op: str, elements: int) -> tuple[Call, int]:
 
 
 class _Trial:
-    def __init__(self, op: str, size: int) -> None:
-        self.call, elements = _call_of(op, size // _ITEM_BYTES)
+    def __init__(self, op: str, size: int, parts: str) -> None:
+        self.call, elements = _call_of(op, size // _ITEM_BYTES, parts)
         self.repetitions = 2 if size >= _MANY_BYTES else 8
         self.input = torch.ones(elements)
         self.us: list[float] = []
@@ -172,7 +180,7 @@ def _main(words: list[str]) -> int:
             if dist.get_rank() == 0:
                 print(f"shardway.calibrate: {problem}", file=sys.stderr, flush=True)
             return 2
-        trials = [_Trial(op, size) for op, size in _C.trials_up_to(arguments.most)]
+        trials = [_Trial(*trial) for trial in _C.trials_up_to(arguments.most)]
         clock = _Clock(arguments.seconds)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, clock.interrupt)

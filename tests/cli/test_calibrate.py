@@ -43,9 +43,18 @@ def test_two_ranks_write_a_file_that_plans_are_priced_with(tmp_path: Path) -> No
         "all_reduce",
         "all_to_all",
         "permute",
+        "exchange",
     }
-    assert sorted({call["bytes"] for call in measured["calls"]}) == [1024 * 2**i for i in range(6)]
-    assert sorted({call["bytes"] for call in measured["calls"] if call["held_out"]}) == [2048, 8192, 32768]
+    even = [call for call in measured["calls"] if call["parts"] == "even"]
+    assert sorted({call["bytes"] for call in even if not call["held_out"]}) == [1024 * 2**i for i in range(6)]
+    assert sorted({call["bytes"] for call in even if call["held_out"]}) == [3072, 12288]
+    assert {call["parts"] for call in measured["calls"] if call["held_out"]} == {"even", "alternating"}
+    assert document["version"] == 2
+    (table,) = document["tables"]
+    assert table["ranks"] == 2
+    for op, curve in table["ops"].items():
+        points = [[call["bytes"], call["us"]] for call in even if call["op"] == op and not call["held_out"]]
+        assert curve["points"] == points, "the table is what was measured"
     assert all(call["us"] > 0 for call in measured["calls"])
     plan = run_program([PROGRAM, *PLAN, "--mesh", "2", "--topology", path], timeout_s=LIMIT_S)
     assert plan.returncode == 0, plan.stderr

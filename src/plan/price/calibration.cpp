@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 
 #include "plan/price/network.h"
+#include "plan/price/table_prices.h"
 
 namespace shardway {
 namespace {
@@ -42,6 +44,112 @@ double us_of(const Figures& work, const Figures& prices) {
   double us = 0;
   for (size_t i = 0; i < figures; ++i) us += work[i] * prices[i];
   return us;
+}
+
+ReadPattern pattern_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::all_gather:
+      return ReadPattern::gather;
+    case StepKind::reduce_scatter:
+      return ReadPattern::combine;
+    case StepKind::all_reduce:
+      return ReadPattern::combine_in_place;
+    default:
+      return ReadPattern::exchange;
+  }
+}
+
+// What even parts have in common with others, by the rank that has the other part.
+struct CommonParts {
+  double own = 0;
+  double of_peers = 0;
+  int64_t peers = 0;
+};
+
+std::vector<CommonParts> common_parts(const std::vector<int64_t>& before, const std::vector<int64_t>& after) {
+  std::vector<CommonParts> all;
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < after.size(); ++rank) {
+    CommonParts parts;
+    int64_t there = 0;
+    for (size_t peer = 0; peer < before.size(); ++peer) {
+      const int64_t common = std::min(begin + after[rank], there + before[peer]) - std::max(begin, there);
+      there += before[peer];
+      if (common <= 0) continue;
+      (peer == rank ? parts.own : parts.of_peers) += static_cast<double>(common);
+      if (peer != rank) ++parts.peers;
+    }
+    all.push_back(parts);
+    begin += after[rank];
+  }
+  return all;
+}
+
+ReadLoad load_of_exchange(const Trial& trial, int64_t ranks, double own_share) {
+  const int64_t whole = trial.bytes * ranks;
+  ReadLoad load;
+  for (const CommonParts& parts :
+       common_parts(sizes_of(Portions::even, whole, ranks), sizes_of(trial.parts, whole, ranks))) {
+    const double bytes = parts.of_peers + own_share * parts.own;
+    load.most_bytes = std::max(load.most_bytes, bytes);
+    load.mean_bytes += bytes / static_cast<double>(ranks);
+    load.peers = std::max(load.peers, parts.peers);
+  }
+  return load;
+}
+
+// Every rank of a gather reads all of it. Of the other calls a rank reads by its part.
+ReadLoad load_of(const Trial& trial, int64_t ranks, double own_share) {
+  if (trial.kind == StepKind::exchange) return load_of_exchange(trial, ranks, own_share);
+  const auto bytes = static_cast<double>(trial.bytes);
+  ReadLoad load{.most_bytes = bytes, .mean_bytes = bytes, .peers = ranks - 1};
+  if (trial.kind == StepKind::permute) load.peers = 1;
+  if (trial.parts != Portions::even && trial.kind != StepKind::all_gather) {
+    const std::vector<int64_t> sizes = sizes_of(trial.parts, trial.bytes * ranks, ranks);
+    load.most_bytes = static_cast<double>(*std::max_element(sizes.begin(), sizes.end()));
+  }
+  if (trial.kind == StepKind::all_to_all) {
+    const double counted = 1 - (1 - own_share) / static_cast<double>(ranks);
+    load.most_bytes *= counted;
+    load.mean_bytes *= counted;
+  }
+  return load;
+}
+
+double us_by(const TablePrices& prices, const Trial& trial, int64_t ranks) {
+  const ReadPattern pattern = pattern_of(trial.kind);
+  return prices.of(pattern, load_of(trial, ranks, prices.own_share(pattern))).us;
+}
+
+Trial trial_of(const MeasuredCall& call) {
+  return {.kind = call.kind, .bytes = call.bytes, .parts = call.parts, .is_held_out = call.is_held_out};
+}
+
+// By how much a table misprices the calls of a kind with rising parts.
+double error_of_rising(const std::vector<MeasuredCall>& calls, StepKind kind, const PriceTable& table) {
+  const TablePrices prices(table, table.ranks);
+  double error = 0;
+  for (const MeasuredCall& call : calls) {
+    if (call.kind != kind || call.parts != Portions::rising || call.is_held_out) continue;
+    error += std::abs(std::log(us_by(prices, trial_of(call), table.ranks) / call.us));
+  }
+  return error;
+}
+
+// Sets a share of the table, from 1 to 0, to where the calls of a kind with rising parts are priced best. One
+// decimal is what the data tell.
+void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, double& share, PriceTable& table) {
+  constexpr int kTries = 10;
+  double least = INFINITY;
+  double best = 1;
+  for (int i = kTries; i >= 0; --i) {
+    share = static_cast<double>(i) / kTries;
+    const double error = error_of_rising(calls, kind, table);
+    if (error >= least) continue;
+    least = error;
+    best = share;
+  }
+  share = best;
 }
 
 double gib_per_s(double us_per_byte) { return us_per_byte > 0 ? 1e6 / (us_per_byte * kGib) : 0; }
@@ -153,7 +261,7 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-MeasuredCall summary_of(StepKind kind, int64_t bytes, const std::vector<double>& repetitions) {
+MeasuredCall summary_of(const Trial& trial, const std::vector<double>& repetitions) {
   if (repetitions.size() < 2)
     throw std::invalid_argument("calibration: a call needs at least two repetitions");
   std::array<std::vector<double>, 2> halves;
@@ -161,21 +269,67 @@ MeasuredCall summary_of(StepKind kind, int64_t bytes, const std::vector<double>&
   const double even = median_of(halves[0]);
   const double odd = median_of(halves[1]);
   const double us = median_of(repetitions);
-  return {.kind = kind,
-          .bytes = bytes,
+  return {.kind = trial.kind,
+          .bytes = trial.bytes,
+          .parts = trial.parts,
           .us = us,
           .spread = (quartile_of(repetitions, 0.75) - quartile_of(repetitions, 0.25)) / us,
-          .retest_error = 2 * std::abs(even - odd) / (even + odd)};
+          .retest_error = 2 * std::abs(even - odd) / (even + odd),
+          .is_held_out = trial.is_held_out};
 }
 
-double modelled_us(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology) {
+const char* name_of(Portions parts) {
+  return parts == Portions::even ? "even" : parts == Portions::rising ? "rising" : "alternating";
+}
+
+std::vector<int64_t> sizes_of(Portions parts, int64_t count, int64_t ranks) {
+  std::vector<int64_t> weights;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    weights.push_back(parts == Portions::even ? 1 : parts == Portions::rising ? rank : rank % 2 == 0 ? 3 : 1);
+  const int64_t whole = std::accumulate(weights.begin(), weights.end(), int64_t{0});
+  std::vector<int64_t> sizes;
+  int64_t weight = 0;
+  int64_t given = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    weight += weights[static_cast<size_t>(rank)];
+    const int64_t until = count * weight / whole;
+    sizes.push_back(until - given);
+    given = until;
+  }
+  return sizes;
+}
+
+double us_by_figures(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology) {
   return us_of(work_of(kind, bytes, ranks), prices_of(topology));
+}
+
+double modelled_us(const Trial& trial, int64_t ranks, const Topology& topology) {
+  if (!topology.tables) return us_by_figures(trial.kind, trial.bytes, ranks, topology);
+  const Mesh mesh({ranks});
+  return us_by(*TablePrices::between(topology, mesh, mesh), trial, ranks);
+}
+
+PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks) {
+  PriceTable table{.ranks = ranks};
+  for (const StepKind kind : kMeasuredKinds) {
+    PriceCurve& curve = table.curves[name_of(kind)];
+    for (const MeasuredCall& call : calls) {
+      if (call.kind == kind && call.parts == Portions::even && !call.is_held_out)
+        curve.points.push_back({.bytes = static_cast<double>(call.bytes), .us = call.us});
+    }
+    if (curve.points.empty())
+      throw std::invalid_argument(std::string("calibration: there is no call of the kind ") + name_of(kind));
+  }
+  for (const StepKind kind : kMeasuredKinds)
+    choose_share(calls, kind, table.curves[name_of(kind)].busiest_share, table);
+  choose_share(calls, StepKind::exchange, table.own_share, table);
+  return table;
 }
 
 Topology fitted_topology(const std::vector<MeasuredCall>& calls, int64_t ranks) {
   std::vector<Figures> rows;
   for (const MeasuredCall& call : calls) {
-    if (!call.is_held_out) rows.push_back(relative_work_of(call, ranks));
+    if (!call.is_held_out && call.parts == Portions::even) rows.push_back(relative_work_of(call, ranks));
   }
   if (rows.size() < figures)
     throw std::invalid_argument("calibration: " + std::to_string(rows.size()) + " calls are too few to fit " +
@@ -192,7 +346,7 @@ double held_out_error(const std::vector<MeasuredCall>& calls, int64_t ranks, con
   std::vector<double> held_out;
   std::vector<double> all;
   for (const MeasuredCall& call : calls) {
-    const double error = std::abs(modelled_us(call.kind, call.bytes, ranks, topology) - call.us) / call.us;
+    const double error = std::abs(modelled_us(trial_of(call), ranks, topology) - call.us) / call.us;
     all.push_back(error);
     if (call.is_held_out) held_out.push_back(error);
   }
@@ -200,12 +354,19 @@ double held_out_error(const std::vector<MeasuredCall>& calls, int64_t ranks, con
 }
 
 std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes) {
+  constexpr StepKind kWithParts[] = {StepKind::all_gather, StepKind::reduce_scatter, StepKind::all_to_all,
+                                     StepKind::exchange};
   std::vector<Trial> trials;
-  bool is_held_out = false;
-  for (int64_t bytes = least_bytes; bytes <= most_bytes; bytes *= 2) {
-    for (const StepKind kind : kMeasuredKinds)
-      trials.push_back({.kind = kind, .bytes = bytes, .is_held_out = is_held_out});
-    is_held_out = !is_held_out;
+  bool is_second = false;
+  for (int64_t bytes = least_bytes; bytes <= most_bytes; bytes *= 2, is_second = !is_second) {
+    for (const StepKind kind : kMeasuredKinds) {
+      trials.push_back({.kind = kind, .bytes = bytes});
+      if (is_second && 3 * bytes / 2 <= most_bytes)
+        trials.push_back({.kind = kind, .bytes = 3 * bytes / 2, .is_held_out = true});
+    }
+    const Portions parts = is_second ? Portions::alternating : Portions::rising;
+    for (const StepKind kind : kWithParts)
+      trials.push_back({.kind = kind, .bytes = bytes, .parts = parts, .is_held_out = is_second});
   }
   return trials;
 }
@@ -217,13 +378,14 @@ std::optional<MeasuredTopology> measured_topology(const std::vector<Trial>& tria
   about.repetitions = INT64_MAX;
   for (size_t i = 0; i < trials.size(); ++i) {
     if (us[i].size() < 2) return std::nullopt;
-    MeasuredCall call = summary_of(trials[i].kind, trials[i].bytes, us[i]);
-    call.is_held_out = trials[i].is_held_out;
+    const MeasuredCall call = summary_of(trials[i], us[i]);
     retest_errors.push_back(call.retest_error);
     about.repetitions = std::min(about.repetitions, static_cast<int64_t>(us[i].size()));
     about.calls.push_back(call);
   }
   MeasuredTopology measured{.topology = fitted_topology(about.calls, about.ranks)};
+  measured.topology.tables =
+      std::make_shared<const PriceTables>(PriceTables{fitted_table(about.calls, about.ranks)});
   about.retest_error = median_of(retest_errors);
   about.held_out_error = held_out_error(about.calls, about.ranks, measured.topology);
   measured.calibration = std::move(about);

@@ -11,10 +11,23 @@
 
 namespace shardway {
 
-// What the repetitions of one call took. `bytes` is what a rank gathers, reduces, exchanges or sends.
+// How a call splits its elements among ranks.
+enum class Portions : uint8_t {
+  even,
+  rising,      // as 0 : 1 : 2 : …
+  alternating  // as 3 : 1 : 3 : 1 : …
+};
+[[gnu::visibility("default")]] const char* name_of(Portions parts);
+
+// The elements of each rank; together `count`.
+[[gnu::visibility("default")]] std::vector<int64_t> sizes_of(Portions parts, int64_t count, int64_t ranks);
+
+// What the repetitions of one call took. `bytes` is what a rank gathers, reduces, exchanges or sends, in the
+// mean over ranks where parts are not even. An exchange turns even parts into others.
 struct MeasuredCall {
   StepKind kind = StepKind::all_gather;
   int64_t bytes = 0;
+  Portions parts = Portions::even;
   double us = 0;            // the median
   double spread = 0;        // from the lower quartile to the upper one, as a share of the median
   double retest_error = 0;  // by how much the medians of odd and even repetitions differ, as a share
@@ -27,10 +40,12 @@ struct MeasuredCall {
 struct Trial {
   StepKind kind = StepKind::all_gather;
   int64_t bytes = 0;
+  Portions parts = Portions::even;
   bool is_held_out = false;
 };
 
-// Every kind at sizes that double from the least to the most. Every second size is held out of the fit.
+// For the fit: every kind at sizes that double from the least to the most, and rising parts where a kind can
+// have them. Held out of it: sizes between those, and alternating parts.
 [[gnu::visibility("default")]] std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes);
 
 // Where, when and how the figures of a topology were measured, and how well they fit.
@@ -51,7 +66,7 @@ struct Calibration {
   bool operator==(const Calibration&) const = default;
 };
 
-// The kinds of steps that are measured.
+// The kinds of steps that have prices of their own.
 inline constexpr StepKind kMeasuredKinds[] = {StepKind::all_gather, StepKind::reduce_scatter,
                                               StepKind::all_reduce, StepKind::all_to_all, StepKind::permute};
 
@@ -67,15 +82,22 @@ struct MeasuredTopology {
 
 // The median, and a call by its repetitions in the order in which they were made. They are at least two.
 double median_of(std::vector<double> values);
-MeasuredCall summary_of(StepKind kind, int64_t bytes, const std::vector<double>& repetitions);
+MeasuredCall summary_of(const Trial& trial, const std::vector<double>& repetitions);
 
-// What a call costs between ranks of one host by the planner's prices, if all of them have equal parts.
-double modelled_us(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology);
+// What a call costs between ranks of one host by the planner's prices.
+double modelled_us(const Trial& trial, int64_t ranks, const Topology& topology);
+
+// The same by the figures alone, if all ranks have equal parts.
+double us_by_figures(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology);
+
+// The points of even calls, and which bytes count, by calls of rising parts. Calls that are held out do not
+// count. Throws std::invalid_argument if a kind is missing.
+PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks);
 
 // The topology of one host that prices these calls best: base, latency, and bandwidths of links, copies and
-// reductions. The sum of the squared relative errors is the least of all figures that are not negative. Calls
-// that are held out do not count. The figures between hosts stay assumed. Throws std::invalid_argument if too
-// few calls are left for that.
+// reductions. The sum of the squared relative errors is the least of all figures that are not negative. Only
+// even calls that are not held out count. The figures between hosts stay assumed. Throws
+// std::invalid_argument if too few calls are left for that. It has no tables.
 Topology fitted_topology(const std::vector<MeasuredCall>& calls, int64_t ranks);
 
 // The median relative error of the prices of calls that are held out; of all calls if none is.

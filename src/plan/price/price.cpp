@@ -2,11 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace shardway {
 namespace {
 
 constexpr size_t kFewRanks = 64;  // up to here looking at pairs is quicker than at rings
+
+double total_of(const std::vector<double>& volumes) {
+  return std::accumulate(volumes.begin(), volumes.end(), 0.0);
+}
+
+ReadPattern pattern_of(const StateExchange& exchange) {
+  const StateBoxes& before = exchange.senders.boxes(exchange.from);
+  const StateBoxes& after = exchange.receivers.boxes(exchange.to);
+  if (exchange.resolved == 0)
+    return total_of(after.volumes) > total_of(before.volumes) ? ReadPattern::gather : ReadPattern::exchange;
+  const bool is_in_place = &exchange.senders == &exchange.receivers && exchange.from == exchange.to;
+  return is_in_place ? ReadPattern::combine_in_place : ReadPattern::combine;
+}
 
 }  // namespace
 
@@ -36,9 +50,10 @@ LoadTime time_of(const Loads& loads, size_t kind, const Network& network, int64_
   return time;
 }
 
-PriceList::PriceList(const Network& network, int64_t item_bytes)
+PriceList::PriceList(const Network& network, int64_t item_bytes, const TablePrices* table)
     : network_(network),
       item_bytes_(item_bytes),
+      table_(table),
       has_rings_(network.ranks() > kFewRanks && !network.rings().empty()),
       overlaps_(network) {}
 
@@ -48,7 +63,35 @@ Price PriceList::of_exchange(const StateExchange& exchange) {
   } else {
     count_pairs(exchange, network_, loads_);
   }
-  return of_loads();
+  Price price = of_loads();
+  if (table_ != nullptr && price.communicates) price_by_table(exchange, price);
+  return price;
+}
+
+// Addends that are combined where they lie cost what an all_reduce does, which runs in their place
+// (search/stages.h): there a rank combines a share of the ranks' addends.
+void PriceList::price_by_table(const StateExchange& exchange, Price& price) const {
+  const ReadPattern pattern = pattern_of(exchange);
+  const double share =
+      pattern == ReadPattern::combine_in_place ? 1 / exchange.senders.ranks_along(exchange.resolved) : 1;
+  ReadLoad load{.peers = price.most_received_from};
+  for (size_t kind = 0; kind < loads_.kinds(); ++kind) {
+    double read = loads_.copied[kind] * table_->own_share(pattern);
+    for (size_t level = 0; level < loads_.levels; ++level)
+      read += loads_.received[kind * loads_.levels + level];
+    const double bytes = read * share * static_cast<double>(item_bytes_);
+    load.most_bytes = std::max(load.most_bytes, bytes);
+    load.mean_bytes +=
+        static_cast<double>(loads_.ranks[kind]) * bytes / static_cast<double>(network_.ranks());
+  }
+  price_by_table(pattern, load, price);
+}
+
+void PriceList::price_by_table(ReadPattern pattern, const ReadLoad& load, Price& price) const {
+  const TablePrice found = table_->of(pattern, load);
+  price.cost = to_femtoseconds(found.us);
+  price.latency_us = found.latency_us;
+  price.is_extrapolated = found.is_extrapolated;
 }
 
 Price PriceList::of_loads() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "plan/price/loads.h"
+#include "plan/price/table_prices.h"
 
 namespace shardway {
 
@@ -38,12 +39,14 @@ struct Price {
   bool communicates = false;
   int64_t most_received_from = 0;  // by one rank
   int64_t crossing_bytes = 0;      // between hosts, in two levels
+  bool is_extrapolated = false;    // beyond the sizes that were measured
 };
 
 // Prices steps between the states of one network. Holds scratch memory: one thread at a time.
 class PriceList {
  public:
-  PriceList(const Network& network, int64_t item_bytes);
+  // With a table the figures of the network count only for steps that move nothing between ranks.
+  PriceList(const Network& network, int64_t item_bytes, const TablePrices* table = nullptr);
 
   const Network& network() const { return network_; }
 
@@ -58,9 +61,12 @@ class PriceList {
 
  private:
   Price of_loads() const;
+  void price_by_table(const StateExchange& exchange, Price& price) const;
+  void price_by_table(ReadPattern pattern, const ReadLoad& load, Price& price) const;
 
   const Network& network_;
   int64_t item_bytes_;
+  const TablePrices* table_;
   bool has_rings_;  // and so many ranks that counting by rings is quicker
   OverlapsByBlock overlaps_;
   Loads loads_;

@@ -92,12 +92,15 @@ Price PriceList::of_all_reduce(const StateSpace& space, size_t state, DimMask di
   // Where hosts lie in blocks, groups cost the same whose boxes have one volume and one largest share.
   std::set<std::pair<double, int64_t>> seen;
   Price price;
+  ReadLoad load;
   double worst_us = 0;
   for (size_t first = 0; first < space.positions(); ++first) {
     const double volume = boxes.volumes[first];
     if (!members.is_first(first) || volume == 0) continue;
     price.total_bytes += static_cast<int64_t>(2 * volume * (count - 1) * item);
     const AllReduceShares shares(extent_at(boxes, first), static_cast<int64_t>(members.count()));
+    load.most_bytes = std::max(load.most_bytes, volume * item);
+    load.mean_bytes += volume * count * item / static_cast<double>(network_.ranks());
     if (!network_.rings().empty() && !seen.emplace(volume, shares.largest()).second) continue;
     for (size_t i = 0; i < members.count(); ++i) {
       members.count_loads(first, i, shares, loads);
@@ -122,6 +125,8 @@ Price PriceList::of_all_reduce(const StateSpace& space, size_t state, DimMask di
     price.latency_us += network_.base_us();
   }
   price.cost = to_femtoseconds(worst_us);
+  load.peers = price.most_received_from;
+  if (table_ != nullptr && price.communicates) price_by_table(ReadPattern::combine_in_place, load, price);
   return price;
 }
 

@@ -20,6 +20,7 @@ int64_t elements_of(const std::vector<double>& by_level) {
 
 StepTraffic::StepTraffic(const Step& step, const Topology& topology)
     : step_(step),
+      has_table_(TablePrices::between(topology, step.from.mesh(), step.to.mesh()).has_value()),
       network_(topology, step.from.mesh(), step.to.mesh()),
       item_bytes_(item_bytes(step.from.dtype())) {
   if (const auto prices = TwoLevelPrices::between(topology, step.from.mesh(), step.to.mesh()))
@@ -30,7 +31,8 @@ RankTraffic StepTraffic::of(const Route& route) const {
   RankTraffic traffic = in_two_levels_                       ? of_two_levels(route.rank)
                         : step_.kind == StepKind::all_reduce ? of_all_reduce(route.rank)
                                                              : of_exchange(route);
-  if (traffic.us > 0 && step_.total_bytes > 0) traffic.us += network_.base_us();
+  if (traffic.us == 0 || step_.total_bytes == 0) return traffic;
+  traffic.us = has_table_ ? step_.cost_us : traffic.us + network_.base_us();
   return traffic;
 }
 

@@ -13,7 +13,9 @@ namespace shardway {
 struct RankTraffic {
   int64_t sent_bytes = 0;  // to other ranks
   int64_t received_bytes = 0;
-  double us = 0;  // by the topology, the base included; 0 where the rank does nothing
+  // By the topology, the base included; 0 where the rank does nothing. By a table, which has whole calls, it
+  // is the same for all ranks that do something.
+  double us = 0;
 };
 
 // The busiest rank takes as long as the step costs, if the step was priced with this topology.
@@ -33,6 +35,7 @@ class StepTraffic {
 
   const Step& step_;
   std::optional<TwoLevelStep> in_two_levels_;
+  bool has_table_;
   Network network_;
   int64_t item_bytes_;
 };

@@ -3,11 +3,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <stdexcept>
 
 namespace shardway {
 namespace {
+
+constexpr const char* kPricedOps[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"};
 
 [[noreturn]] void refuse(const std::string& field, const std::string& why) {
   throw std::invalid_argument("topology: " + field + " " + why);
@@ -23,6 +26,39 @@ void check_figure(const std::string& field, double value, bool may_be_zero) {
 void check_link(const std::string& field, const Link& link) {
   check_figure(field + ".latency_us", link.latency_us, true);
   check_figure(field + ".gib_per_s", link.gib_per_s, false);
+}
+
+bool have_same_tables(const Topology& a, const Topology& b) {
+  if (a.tables == b.tables) return true;
+  return a.tables != nullptr && b.tables != nullptr && *a.tables == *b.tables;
+}
+
+void check_share(const std::string& field, double share) {
+  if (!(share >= 0 && share <= 1)) refuse(field, "is " + std::to_string(share) + "; it must be from 0 to 1");
+}
+
+void check_curve(const std::string& field, const PriceCurve& curve) {
+  check_share(field + ".busiest_share", curve.busiest_share);
+  if (curve.points.empty()) refuse(field + ".points", "is empty");
+  double last = 0;
+  for (const PriceCurve::Point& point : curve.points) {
+    check_figure(field + ".points: bytes", point.bytes, false);
+    check_figure(field + ".points: us", point.us, false);
+    if (point.bytes <= last) refuse(field + ".points", "must have rising bytes");
+    last = point.bytes;
+  }
+}
+
+void check_table(const PriceTable& table) {
+  const std::string field = "tables of " + std::to_string(table.ranks) + " ranks";
+  if (table.ranks < 2) refuse(field, "cannot be: at least 2 ranks are measured");
+  check_share(field + ": own_share", table.own_share);
+  for (const char* op : kPricedOps) {
+    const auto found = table.curves.find(op);
+    if (found == table.curves.end()) refuse(field, std::string("lack ") + op);
+    check_curve(field + ": " + op, found->second);
+  }
+  if (table.curves.size() != std::size(kPricedOps)) refuse(field, "price an op that is not a known one");
 }
 
 int64_t local_world_size() {
@@ -84,7 +120,7 @@ bool Topology::operator==(const Topology& other) const {
          between_hosts == other.between_hosts && dims == other.dims &&
          ranks_per_host == other.ranks_per_host && host_of_rank == other.host_of_rank &&
          two_levels == other.two_levels && copy_gib_per_s == other.copy_gib_per_s &&
-         reduce_gib_per_s == other.reduce_gib_per_s;
+         reduce_gib_per_s == other.reduce_gib_per_s && have_same_tables(*this, other);
 }
 
 void validate(const Topology& topology) {
@@ -97,6 +133,9 @@ void validate(const Topology& topology) {
   if (topology.ranks_per_host < 0) {
     refuse("hosts.ranks_per_host",
            "is " + std::to_string(topology.ranks_per_host) + "; it must be at least 1");
+  }
+  if (topology.tables) {
+    for (const PriceTable& table : *topology.tables) check_table(table);
   }
   if (topology.two_levels && !topology.dims.empty())
     refuse("dims", "has links inside a host, but two levels move by the memory of a host, within_host");

@@ -55,8 +55,11 @@ SearchProblem::SearchProblem(const Layout& from, const Layout& to, const Topolog
   target_space_ = is_one_mesh ? space_ : spaces().of(from, to, to.mesh());
   const int64_t item = item_bytes(from.dtype());
   two_levels_ = TwoLevelPrices::between(topology, from.mesh(), to.mesh());
+  table_ = TablePrices::between(topology, from.mesh(), to.mesh());
   const auto add_network = [&](const Mesh& senders, const Mesh& receivers) {
-    const Topology figures = two_levels_ ? at_best(topology, senders, receivers) : topology;
+    const Topology figures = two_levels_ ? at_best(topology, senders, receivers)
+                             : table_    ? table_->at_best(topology)
+                                         : topology;
     networks_.push_back(std::make_unique<Network>(figures, senders, receivers));
   };
   add_network(from.mesh(), from.mesh());
@@ -65,7 +68,7 @@ SearchProblem::SearchProblem(const Layout& from, const Layout& to, const Topolog
     add_network(to.mesh(), to.mesh());
   }
   for (const auto& network : networks_) {
-    prices_.emplace_back(*network, item);
+    prices_.emplace_back(*network, item, table_ ? &*table_ : nullptr);
     bounds_.emplace_back(*network, item);
   }
   least_ = bounds_.front().least();

@@ -30,6 +30,8 @@ struct Node {
 class SearchProblem {
  public:
   SearchProblem(const Layout& from, const Layout& to, const Topology& topology);
+  SearchProblem(const SearchProblem&) = delete;  // prices point into it
+  SearchProblem& operator=(const SearchProblem&) = delete;
 
   const StateSpace& space(bool of_target_mesh) const { return of_target_mesh ? *target_space_ : *space_; }
   const Node& source() const { return source_; }
@@ -85,8 +87,9 @@ class SearchProblem {
   std::shared_ptr<const StateSpace> space_;
   std::shared_ptr<const StateSpace> target_space_;
   std::optional<TwoLevelPrices> two_levels_;
+  std::optional<TablePrices> table_;
   mutable std::map<std::tuple<Node, Node, bool>, TwoLevelStep> two_level_steps_;
-  std::vector<std::unique_ptr<Network>> networks_;  // in two levels, of figures that only bound
+  std::vector<std::unique_ptr<Network>> networks_;  // in two levels or by a table, of figures that only bound
   std::vector<PriceList> prices_;
   std::vector<LowerBounds> bounds_;
   Node source_;

@@ -86,7 +86,8 @@ Step step_of(const SearchProblem& problem, const PathStep& step) {
           .bytes = step.price.bytes,
           .total_bytes = step.price.total_bytes,
           .peak_bytes = step.peak_bytes,
-          .crossing_bytes = step.price.crossing_bytes};
+          .crossing_bytes = step.price.crossing_bytes,
+          .is_extrapolated = step.price.is_extrapolated};
 }
 
 std::optional<PricedPath> path_along(SearchProblem& problem, const std::vector<Layout>& layouts) {

@@ -6,11 +6,9 @@ namespace shardway {
 namespace {
 
 Json json_of(const MeasuredCall& call) {
-  return {{"op", name_of(call.kind)},
-          {"bytes", call.bytes},
-          {"us", call.us},
-          {"spread", call.spread},
-          {"retest_error", call.retest_error},
+  return {{"op", name_of(call.kind)},     {"bytes", call.bytes},
+          {"parts", name_of(call.parts)}, {"us", call.us},
+          {"spread", call.spread},        {"retest_error", call.retest_error},
           {"held_out", call.is_held_out}};
 }
 
@@ -49,13 +47,25 @@ StepKind measured_kind_from(const JsonField& field) {
   for (const StepKind kind : kMeasuredKinds) {
     if (name == name_of(kind)) return kind;
   }
+  if (name == name_of(StepKind::exchange)) return StepKind::exchange;
   field.refuse("is '" + name + "', which is not a kind of step that is measured");
 }
 
+// Files of version 1 have even parts, and do not say so.
+Portions parts_from(const JsonField& call) {
+  if (!call.has("parts")) return Portions::even;
+  const std::string name = call.at("parts").text();
+  for (const Portions parts : {Portions::even, Portions::rising, Portions::alternating}) {
+    if (name == name_of(parts)) return parts;
+  }
+  call.at("parts").refuse("is '" + name + "'; it must be even, rising or alternating");
+}
+
 MeasuredCall call_from(const JsonField& field) {
-  field.allow_only({"op", "bytes", "us", "spread", "retest_error", "held_out"});
+  field.allow_only({"op", "bytes", "parts", "us", "spread", "retest_error", "held_out"});
   const MeasuredCall call{.kind = measured_kind_from(field.at("op")),
                           .bytes = count_from(field.at("bytes"), 1),
+                          .parts = parts_from(field),
                           .us = field.at("us").number(),
                           .spread = share_from(field.at("spread")),
                           .retest_error = share_from(field.at("retest_error")),

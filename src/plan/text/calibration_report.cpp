@@ -37,6 +37,7 @@ std::string row_of(StepKind kind, const MeasuredTopology& measured) {
     calls.push_back(call);
     retest_errors.push_back(call.retest_error);
   }
+  if (calls.empty()) return {};
   return formatted("  %-15s%10s%14s%14s\n", name_of(kind),
                    percent(held_out_error(calls, measured.calibration.ranks, measured.topology)).c_str(),
                    percent(median_of(retest_errors)).c_str(), formatted("%.1f us", calls.front().us).c_str());
@@ -50,11 +51,12 @@ std::string report_of(const MeasuredTopology& measured) {
   std::string text = head_of(calibration) + "\n" +
                      formatted("  %-15s%10s%14s%14s\n", "op", "error", "test-retest", "smallest");
   for (const StepKind kind : kMeasuredKinds) text += row_of(kind, measured);
+  text += row_of(StepKind::exchange, measured);
   text += formatted("\nbase %.3g us, %.3g us a peer, links %s, copies %s, reductions %s\n", topology.base_us,
                     topology.within_host.latency_us, bandwidth(topology.within_host.gib_per_s).c_str(),
                     bandwidth(topology.copy_gib_per_s).c_str(), bandwidth(topology.reduce_gib_per_s).c_str());
   text += "the median error is " + percent(calibration.held_out_error) +
-          " on sizes that the fit did not see; odd and even repetitions differ by " +
+          " on sizes and parts that the fit did not see; odd and even repetitions differ by " +
           percent(calibration.retest_error) + " in the median\n";
   if (calibration.retest_error > kVoid)
     text += "that is too noisy to rely on: measure again while nothing else runs\n";

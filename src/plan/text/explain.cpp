@@ -11,6 +11,9 @@ namespace {
 
 constexpr const char* kHowToMeasure =
     "costs are estimates from assumed figures; `shardway calibrate` measures those of a machine";
+constexpr const char* kBeyondWhatWasMeasured =
+    "it moves more than was measured: costs are extrapolated; `shardway calibrate --most` measures larger "
+    "sizes";
 constexpr int64_t kWideEnoughForAll = 96;
 constexpr size_t kLeastWidth = 8;
 
@@ -161,6 +164,9 @@ std::string explain(const Plan& plan, int64_t columns) {
       wrapped("priced by the " + plan.topology + " topology among " + std::to_string(plan.layouts_searched) +
                   " layouts; steps between them that were priced: " + std::to_string(plan.steps_priced),
               columns);
+  if (std::any_of(plan.steps.begin(), plan.steps.end(),
+                  [](const Step& step) { return step.is_extrapolated; }))
+    text += wrapped(kBeyondWhatWasMeasured, columns);
   return is_estimate ? text + wrapped(kHowToMeasure, columns) : text;
 }
 

@@ -35,6 +35,7 @@ Json json_of(const Step& step, bool in_two_levels) {
             {"to", json_of(step.to)},     {"cost_us", step.cost_us},         {"latency_us", step.latency_us},
             {"bytes", step.bytes},        {"total_bytes", step.total_bytes}, {"peak_bytes", step.peak_bytes}};
   if (in_two_levels) json["crossing_bytes"] = step.crossing_bytes;
+  if (step.is_extrapolated) json["extrapolated"] = true;
   return json;
 }
 
@@ -109,7 +110,8 @@ Step step_from(const JsonField& field) {
           .bytes = field.at("bytes").integer(),
           .total_bytes = field.at("total_bytes").integer(),
           .peak_bytes = field.at("peak_bytes").integer(),
-          .crossing_bytes = field.has("crossing_bytes") ? field.at("crossing_bytes").integer() : 0};
+          .crossing_bytes = field.has("crossing_bytes") ? field.at("crossing_bytes").integer() : 0,
+          .is_extrapolated = field.has("extrapolated") && field.at("extrapolated").truth()};
 }
 
 Alternative alternative_from(const JsonField& field) {

@@ -10,7 +10,8 @@
 namespace shardway {
 namespace {
 
-constexpr int64_t kTopologyVersion = 1;
+constexpr int64_t kVersionOfFigures = 1;
+constexpr int64_t kVersionOfTables = 2;  // with `tables`
 constexpr uintmax_t kLargestFile = uintmax_t{64} << 20U;
 
 Link link_from(const JsonField& field) {
@@ -43,6 +44,47 @@ void read_hosts(const JsonField& hosts, Topology& topology) {
   }
 }
 
+PriceCurve curve_from(const JsonField& field) {
+  field.allow_only({"busiest_share", "points"});
+  PriceCurve curve{.busiest_share = field.at("busiest_share").number()};
+  for (const JsonField& item : field.at("points").items()) {
+    const std::vector<JsonField> pair = item.items();
+    if (pair.size() != 2) item.refuse("must be a pair of bytes and us");
+    curve.points.push_back({.bytes = pair[0].number(), .us = pair[1].number()});
+  }
+  return curve;
+}
+
+PriceTable table_from(const JsonField& field) {
+  field.allow_only({"ranks", "own_share", "ops"});
+  PriceTable table{.ranks = field.at("ranks").integer(), .own_share = field.at("own_share").number()};
+  const JsonField ops = field.at("ops");
+  for (const std::string& op : ops.keys()) table.curves[op] = curve_from(ops.at(op));
+  return table;
+}
+
+void read_tables(const JsonField& field, Topology& topology) {
+  PriceTables tables;
+  for (const JsonField& item : field.items()) tables.push_back(table_from(item));
+  topology.tables = std::make_shared<const PriceTables>(std::move(tables));
+  try {
+    validate(topology);
+  } catch (const std::invalid_argument& problem) {
+    field.refuse(problem.what());
+  }
+}
+
+Json json_of(const PriceTable& table) {
+  Json ops = Json::object();
+  for (const auto& [op, curve] : table.curves) {
+    Json points = Json::array();
+    for (const PriceCurve::Point& point : curve.points)
+      points.push_back(Json::array({point.bytes, point.us}));
+    ops[op] = {{"busiest_share", curve.busiest_share}, {"points", points}};
+  }
+  return {{"ranks", table.ranks}, {"own_share", table.own_share}, {"ops", ops}};
+}
+
 Json json_of(const Link& link) { return {{"latency_us", link.latency_us}, {"gib_per_s", link.gib_per_s}}; }
 
 }  // namespace
@@ -51,12 +93,14 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   const Json document = parse_json(text, file);
   const JsonField root(document, file);
   const JsonField version = root.at("version");
-  if (version.integer() != kTopologyVersion) {
-    version.refuse("is " + std::to_string(version.integer()) + "; this shardway reads version " +
-                   std::to_string(kTopologyVersion));
+  if (version.integer() != kVersionOfFigures && version.integer() != kVersionOfTables) {
+    version.refuse("is " + std::to_string(version.integer()) + "; this shardway reads versions " +
+                   std::to_string(kVersionOfFigures) + " and " + std::to_string(kVersionOfTables));
   }
   root.allow_only({"version", "source", "base_us", "within_host", "between_hosts", "dims", "hosts",
-                   "copy_gib_per_s", "reduce_gib_per_s", "measured", "notes"});
+                   "copy_gib_per_s", "reduce_gib_per_s", "tables", "measured", "notes"});
+  if (version.integer() == kVersionOfFigures && root.has("tables"))
+    root.at("tables").refuse("belongs to version " + std::to_string(kVersionOfTables));
   Topology topology{.base_us = figure_from(root.at("base_us")),
                     .within_host = link_from(root.at("within_host")),
                     .source = root.has("source") ? root.at("source").text() : "given"};
@@ -69,6 +113,7 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   if (root.has("hosts")) read_hosts(root.at("hosts"), topology);
   if (root.has("copy_gib_per_s")) topology.copy_gib_per_s = figure_from(root.at("copy_gib_per_s"));
   if (root.has("reduce_gib_per_s")) topology.reduce_gib_per_s = figure_from(root.at("reduce_gib_per_s"));
+  if (root.has("tables")) read_tables(root.at("tables"), topology);
   if (root.has("measured")) (void)calibration_from(root.at("measured"));
   const bool has_several_hosts = topology.ranks_per_host > 0 || !topology.host_of_rank.empty();
   if (has_several_hosts && !root.has("between_hosts")) {
@@ -99,7 +144,7 @@ std::string read_topology_file(const std::string& path) {
 Topology read_topology(const std::string& path) { return topology_from_json(read_topology_file(path), path); }
 
 std::string to_json(const Topology& topology) {
-  Json document{{"version", kTopologyVersion},
+  Json document{{"version", topology.tables ? kVersionOfTables : kVersionOfFigures},
                 {"source", topology.source},
                 {"base_us", topology.base_us},
                 {"within_host", json_of(topology.within_host)},
@@ -110,6 +155,10 @@ std::string to_json(const Topology& topology) {
   if (topology.two_levels) document["hosts"]["two_levels"] = true;
   if (topology.copy_gib_per_s > 0) document["copy_gib_per_s"] = topology.copy_gib_per_s;
   if (topology.reduce_gib_per_s > 0) document["reduce_gib_per_s"] = topology.reduce_gib_per_s;
+  if (topology.tables) {
+    document["tables"] = Json::array();
+    for (const PriceTable& table : *topology.tables) document["tables"].push_back(json_of(table));
+  }
   return document.dump(2);
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plan/text/calibration_file.h"
@@ -50,7 +51,7 @@ std::vector<MeasuredCall> calls_by(const Topology& topology, int64_t ranks, doub
     for (const StepKind kind : kMeasuredKinds)
       calls.push_back({.kind = kind,
                        .bytes = bytes,
-                       .us = factor * modelled_us(kind, bytes, ranks, topology),
+                       .us = factor * us_by_figures(kind, bytes, ranks, topology),
                        .is_held_out = is_held_out});
     is_held_out = !is_held_out;
   }
@@ -73,8 +74,10 @@ TEST(Calibration, ItsModelIsWhatThePlannerCharges) {
       ASSERT_EQ(steps.size(), 1U);
       // Two ranks have a cheaper way than to share a reduction out.
       if (kind == StepKind::all_reduce && ranks == 2) continue;
-      if (kind != StepKind::permute) ASSERT_EQ(steps.front().kind, kind) << name_of(steps.front().kind);
-      EXPECT_NEAR(modelled_us(kind, kBytes, ranks, kKnown), steps.front().cost_us, 1e-6)
+      if (kind != StepKind::permute) {
+        ASSERT_EQ(steps.front().kind, kind) << name_of(steps.front().kind);
+      }
+      EXPECT_NEAR(us_by_figures(kind, kBytes, ranks, kKnown), steps.front().cost_us, 1e-6)
           << name_of(kind) << " of " << ranks;
     }
   }
@@ -93,7 +96,8 @@ TEST(Calibration, TwoRanksFitEveryCallThoughTheyDoNotTellAllFiguresApart) {
   const std::vector<MeasuredCall> calls = calls_by(kKnown, 2);
   const Topology found = fitted_topology(calls, 2);
   for (const MeasuredCall& call : calls)
-    EXPECT_NEAR(modelled_us(call.kind, call.bytes, 2, found), call.us, 1e-6 * call.us) << name_of(call.kind);
+    EXPECT_NEAR(us_by_figures(call.kind, call.bytes, 2, found), call.us, 1e-6 * call.us)
+        << name_of(call.kind);
 }
 
 TEST(Calibration, HeldOutCallsDoNotCountInTheFit) {
@@ -111,7 +115,7 @@ TEST(Calibration, TheHeldOutErrorIsTheMedian) {
   for (const double factor : {1.0, 2.0, 4.0, 5.0, 10.0}) {
     calls.push_back({.kind = StepKind::permute,
                      .bytes = kKiB,
-                     .us = factor * modelled_us(StepKind::permute, kKiB, 4, kKnown),
+                     .us = factor * us_by_figures(StepKind::permute, kKiB, 4, kKnown),
                      .is_held_out = true});
   }
   calls.push_back({.kind = StepKind::permute, .bytes = kKiB, .us = 1e9});
@@ -138,11 +142,105 @@ TEST(Calibration, TooFewCallsAreRefused) {
 
 TEST(Calibration, OddRepetitionsAreComparedWithEvenOnes) {
   // Even: 10, 12, 14. Odd: 20, 22, 24.
-  const MeasuredCall call = summary_of(StepKind::all_reduce, kKiB, {10, 20, 12, 22, 14, 24});
+  const MeasuredCall call = summary_of({StepKind::all_reduce, kKiB}, {10, 20, 12, 22, 14, 24});
   EXPECT_EQ(call.us, 17);
   EXPECT_NEAR(call.retest_error, 10.0 / 17, 1e-12);
   EXPECT_NEAR(call.spread, (20.0 - 12) / 17, 1e-12);
-  EXPECT_TRUE(refuses_with([] { summary_of(StepKind::all_reduce, kKiB, {1}); }, "two repetitions"));
+  EXPECT_TRUE(refuses_with([] { summary_of({StepKind::all_reduce, kKiB}, {1}); }, "two repetitions"));
+}
+
+// Calls whose prices bend, by the bytes of the busiest rank and of the mean rank.
+double bent_us(StepKind kind, double bytes) {
+  const double factor = 1 + static_cast<double>(kind);
+  return factor * (bytes < 100000 ? 5 + bytes / 10000 : 15 + (bytes - 100000) / 1000);
+}
+
+double counted_bytes(const Trial& trial, int64_t ranks, double busiest_share) {
+  if (trial.kind == StepKind::all_gather || trial.parts == Portions::even)
+    return static_cast<double>(trial.bytes);
+  const std::vector<int64_t> sizes = sizes_of(trial.parts, trial.bytes * ranks, ranks);
+  const auto most = static_cast<double>(*std::max_element(sizes.begin(), sizes.end()));
+  return busiest_share * most + (1 - busiest_share) * static_cast<double>(trial.bytes);
+}
+
+std::vector<MeasuredCall> bent_calls(int64_t ranks, double busiest_share) {
+  std::vector<MeasuredCall> calls;
+  for (const Trial& trial : trials_between(kKiB, 4096 * kKiB)) {
+    if (trial.kind == StepKind::exchange) continue;
+    const double us = bent_us(trial.kind, counted_bytes(trial, ranks, busiest_share));
+    calls.push_back(summary_of(trial, {us, us}));
+  }
+  return calls;
+}
+
+TEST(Calibration, PartsAddUpAndAreAsTheirNameSays) {
+  EXPECT_EQ(sizes_of(Portions::even, 10, 4), (std::vector<int64_t>{2, 3, 2, 3}));
+  EXPECT_EQ(sizes_of(Portions::rising, 12, 4), (std::vector<int64_t>{0, 2, 4, 6}));
+  EXPECT_EQ(sizes_of(Portions::rising, 5, 2), (std::vector<int64_t>{0, 5}));
+  EXPECT_EQ(sizes_of(Portions::alternating, 16, 4), (std::vector<int64_t>{6, 2, 6, 2}));
+}
+
+// A line from base and bandwidth cannot follow these calls; the table does, between its points too.
+TEST(Calibration, ATableFollowsPricesThatBend) {
+  for (const int64_t ranks : {2, 3, 4, 8}) {
+    for (const double share : {0.0, 0.3, 1.0}) {
+      const std::vector<MeasuredCall> calls = bent_calls(ranks, share);
+      Topology found = fitted_topology(calls, ranks);
+      EXPECT_GT(held_out_error(calls, ranks, found), 0.2);
+      const PriceTable table = fitted_table(calls, ranks);
+      EXPECT_NEAR(table.curves.at("all_to_all").busiest_share, share, 1e-9) << ranks;
+      EXPECT_NEAR(table.curves.at("reduce_scatter").busiest_share, share, 1e-9) << ranks;
+      found.tables = std::make_shared<const PriceTables>(PriceTables{table});
+      EXPECT_LT(held_out_error(calls, ranks, found), 0.02) << ranks << " ranks, share " << share;
+    }
+  }
+}
+
+// Ranks copy their own parts at once, and only what they take from others costs.
+TEST(Calibration, FindsHowMuchOwnPartsCount) {
+  std::vector<MeasuredCall> calls = bent_calls(4, 1);
+  for (const Trial& trial : trials_between(kKiB, 4096 * kKiB)) {
+    if (trial.kind != StepKind::exchange || trial.parts != Portions::rising) continue;
+    // Ranks have [0, b), [b, 2b), … and get none, 2/3 b, 4/3 b and 2 b: of others 0, 2/3 b, b and b at most.
+    const double us = bent_us(StepKind::permute, static_cast<double>(trial.bytes));
+    calls.push_back(summary_of(trial, {us, us}));
+  }
+  EXPECT_LT(fitted_table(calls, 4).own_share, 0.5);
+  EXPECT_EQ(fitted_table(bent_calls(4, 1), 4).own_share, 1);
+}
+
+TEST(Calibration, ItsTableIsWhatThePlannerCharges) {
+  for (const int64_t ranks : {3, 4}) {
+    Topology topology = kKnown;
+    topology.tables =
+        std::make_shared<const PriceTables>(PriceTables{fitted_table(bent_calls(ranks, 0.3), ranks)});
+    for (const StepKind kind : kMeasuredKinds) {
+      for (const int64_t bytes : {int64_t{600}, 24 * kKiB, 1200 * kKiB}) {
+        const std::vector<Step> steps = steps_along(layouts_of(kind, bytes, ranks), {.topology = topology});
+        ASSERT_EQ(steps.size(), 1U);
+        EXPECT_NEAR(modelled_us({.kind = kind, .bytes = bytes}, ranks, topology), steps.front().cost_us, 1e-6)
+            << name_of(kind) << " of " << bytes << " among " << ranks;
+        EXPECT_FALSE(steps.front().is_extrapolated);
+      }
+    }
+    const Layout even({ranks * 48 * kKiB}, DType::u8, Mesh({ranks}), {shard(0)});
+    const Layout other = even.with({shard(0, sizes_of(Portions::alternating, ranks * 48 * kKiB, ranks))});
+    const Trial exchange{.kind = StepKind::exchange, .bytes = 48 * kKiB, .parts = Portions::alternating};
+    EXPECT_NEAR(modelled_us(exchange, ranks, topology),
+                steps_along({even, other}, {.topology = topology}).front().cost_us, 1e-6);
+  }
+}
+
+TEST(Calibration, BeyondTheLastPointAPriceIsExtrapolated) {
+  Topology topology = kKnown;
+  topology.tables = std::make_shared<const PriceTables>(PriceTables{fitted_table(bent_calls(4, 1), 4)});
+  const auto layouts = layouts_of(StepKind::all_gather, 8192 * kKiB, 4);
+  const auto best = plan(layouts[0], layouts[1], {.topology = topology});
+  ASSERT_EQ(best->steps.size(), 1U);
+  EXPECT_TRUE(best->steps.front().is_extrapolated);
+  EXPECT_NEAR(best->cost_us, 2 * bent_us(StepKind::all_gather, 4096.0 * kKiB), 1e-6);
+  EXPECT_NE(explain(*best).find("extrapolated"), std::string::npos);
+  EXPECT_TRUE(plan_from_json(to_json(*best)).steps.front().is_extrapolated);
 }
 
 Calibration any_calibration() {
@@ -173,6 +271,21 @@ TEST(CalibrationFile, WrittenAndReadIsTheSame) {
   EXPECT_EQ(calibration_from(JsonField(document, "my.json").at("measured")), any_calibration());
 }
 
+TEST(CalibrationFile, HasTheTable) {
+  Topology topology = kKnown;
+  topology.tables = std::make_shared<const PriceTables>(PriceTables{fitted_table(bent_calls(4, 0.3), 4)});
+  const std::string text = to_json(topology, any_calibration());
+  EXPECT_EQ(topology_from_json(text), topology);
+  EXPECT_FALSE(topology_from_json(text) == kKnown);
+  const auto refused = [](const std::string& changed, const auto&... words) {
+    return refuses_with([&] { topology_from_json(changed, "my.json"); }, "my.json", words...);
+  };
+  EXPECT_TRUE(refused(with(text, "\"version\": 2", "\"version\": 1"), "tables", "version 2"));
+  EXPECT_TRUE(refused(with(text, "\"permute\": {", "\"permut\": {"), "tables", "permute"));
+  EXPECT_TRUE(
+      refused(with(text, "\"busiest_share\": 0.3", "\"busiest_share\": 3"), "busiest_share", "0 to 1"));
+}
+
 TEST(CalibrationFile, SaysThatRanksShareCores) {
   EXPECT_NE(file_of(any_calibration()).find("\"ranks_share_cores\": true"), std::string::npos);
   Calibration roomy = any_calibration();
@@ -186,7 +299,7 @@ TEST(CalibrationFile, RefusesWhatItDoesNotKnow) {
     return refuses_with([&] { topology_from_json(changed, "my.json"); }, "my.json", words...);
   };
   EXPECT_TRUE(refused(text.substr(0, text.size() / 2)));
-  EXPECT_TRUE(refused(with(text, "\"version\": 1", "\"version\": 2"), "version", "2"));
+  EXPECT_TRUE(refused(with(text, "\"version\": 1", "\"version\": 3"), "version", "3"));
   EXPECT_TRUE(refused(with(text, "\"machine\"", "\"maschine\""), "measured", "maschine"));
   EXPECT_TRUE(refused(with(text, "\"op\": \"all_gather\"", "\"op\": \"slice\""), "calls[0].op", "slice"));
   EXPECT_TRUE(refused(with(text, "\"ranks\": 4", "\"ranks\": 1"), "measured.ranks", "at least 2"));

@@ -158,7 +158,7 @@ TEST(TopologyFile, ThatIsNoObjectIsRefused) {
 }
 
 TEST(TopologyFile, OfAnotherVersionIsRefused) {
-  EXPECT_TRUE(refused(file_with("\"version\": 1", "\"version\": 2"), "version", "2", "1"));
+  EXPECT_TRUE(refused(file_with("\"version\": 1", "\"version\": 3"), "version", "3", "1"));
   EXPECT_TRUE(refused(file_with("\"version\": 1", "\"version\": 0"), "version"));
   EXPECT_TRUE(refused(file_with("\"version\": 1", "\"version\": \"1\""), "version"));
   EXPECT_TRUE(refused(file_with("\"version\": 1", "\"version\": 1.5"), "version"));
