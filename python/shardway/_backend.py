@@ -1,4 +1,5 @@
-"""Registers the backend: init_process_group("shardway"), or "cpu:shardway,cuda:nccl"."""
+"""Registers the backend: init_process_group("shardway"), "cpu:shardway,cuda:nccl", or "cuda:shardway" for ranks that
+share a GPU."""
 
 from __future__ import annotations
 
@@ -64,4 +65,4 @@ def _disown_groups() -> None:
 if dist.is_available():
     os.register_at_fork(after_in_child=_disown_groups)
 if dist.is_available() and NAME not in dist.Backend.backend_list:
-    dist.Backend.register_backend(NAME, _make, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(NAME, _make, extended_api=True, devices=["cpu", "cuda"])

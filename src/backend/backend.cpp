@@ -10,7 +10,10 @@
 #include "backend/meeting.h"
 #include "backend/run_or_post.h"
 #include "backend/work.h"
+#include "c10d_calls/memory_collectives.h"
+#include "c10d_calls/routed_collectives.h"
 #include "shardway/memory.h"
+#include "transport/ipc/ipc.h"
 #include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
@@ -44,6 +47,12 @@ void ended_if_bad(shm::SharedGroup& group, Body&& body) {
   }
 }
 
+// The tensors of a call are on one device, or the ranks are told.
+bool is_on_gpu(const Tensors& inputs, const Tensors& outputs) {
+  const Tensors& any = inputs.empty() ? outputs : inputs;
+  return !any.empty() && any.front().defined() && any.front().is_cuda();
+}
+
 c10::intrusive_ptr<Options> options_like(const c10::intrusive_ptr<c10d::Backend::Options>& given,
                                          std::chrono::milliseconds timeout) {
   auto options = c10::make_intrusive<Options>(given ? given->timeout : timeout);
@@ -64,6 +73,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
       options_(std::move(options)),
       engine_(std::move(engine)),
       table_(std::make_shared<Table>(size)),
+      gpu_table_(size, c10::DeviceType::CUDA),
       identity_(std::make_shared<Identity>(options_->group_name, options_->global_ranks_in_group)) {
   TORCH_CHECK_VALUE(size <= kMostRanks, "shardway: ", size, " ranks are more than the ", kMostRanks,
                     " that a group can have");
@@ -107,6 +117,11 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
   });
   auto work =
       c10::make_intrusive<CallWork>(rank_, options.type, options.title, identity_, inputs, outputs, number);
+  if (is_on_gpu(inputs, outputs)) {
+    run_on_gpu(options, used, call);
+    work->complete(nullptr);
+    return kept(work);
+  }
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
   auto run = [used, table = table_, of_group = options_, identity = identity_, timeout,
               name = options.words(), rank = rank_, call = std::move(call)] {
@@ -114,7 +129,7 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
     identity->explain([&] {
       used->in_turn([&](shm::SharedGroup& group) {
         const TimeoutForNow for_now(group, timeout, *of_group);
-        Collectives collectives(group, *table);
+        MemoryCollectives collectives(group, *table);
         const auto made = [&] { ended_if_bad(group, [&] { call(collectives); }); };
         translated(rank, made, name);
       });
@@ -125,6 +140,21 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
   const bool is_now = used->is_own_thread() || (!options.is_async && !is_coalescing_);
   run_or_post(work, is_now, std::move(run), [&](auto later) { used->post(std::move(later)); });
   return is_now ? WorkPtr(work) : kept(work);
+}
+
+// The hosts meet here; what the device does is queued on the current stream.
+void Backend::run_on_gpu(const CallOptions& options, const std::shared_ptr<ShmEngine>& used,
+                         const std::function<void(Collectives&)>& call) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!on_gpu_) on_gpu_ = ipc_transport_of(used);
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  identity_->explain([&] {
+    RoutedCollectives collectives(*on_gpu_, *used, gpu_table_);
+    translated(
+        rank_, [&] { call(collectives); }, options.words());
+  });
 }
 
 WorkPtr Backend::kept(WorkPtr work) {
@@ -192,6 +222,7 @@ void Backend::shutdown() {
   if (!used) return;
   if (!used->group().is_lost()) used->in_turn([](shm::SharedGroup& group) { group.leave(); });
   const std::lock_guard lock(mutex_);
+  on_gpu_.reset();
   engine_.reset();
 }
 

@@ -8,8 +8,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "backend/collectives.h"
 #include "backend/identity.h"
+#include "c10d_calls/collectives.h"
+#include "c10d_calls/table.h"
 #include "transport/common/home_process.h"
 #include "transport/group/process_group.h"
 #include "transport/shm/shm_engine.h"
@@ -26,7 +27,8 @@ struct Options : c10d::Backend::Options {
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // Calls with asyncOp = false run on the caller's thread and return finished work; the others are left to a
-// thread of the group. All run in the order in which they are made. Later versions of c10d rename
+// thread of the group. Calls of CUDA tensors all run on the caller's thread, which queues them on its stream;
+// the ranks have to share a GPU. All run in the order in which they are made. Later versions of c10d rename
 // _allgather_base and the like; within the backend only this class has methods of those names.
 class [[gnu::visibility("default")]] Backend : public c10d::Backend, public SharesMemory {
  public:
@@ -104,6 +106,8 @@ class [[gnu::visibility("default")]] Backend : public c10d::Backend, public Shar
   std::shared_ptr<ShmEngine> engine(const char* name);
   WorkPtr launch(const CallOptions& options, const Tensors& inputs, const Tensors& outputs,
                  std::function<void(Collectives&)> call);
+  void run_on_gpu(const CallOptions& options, const std::shared_ptr<ShmEngine>& used,
+                  const std::function<void(Collectives&)>& call);
   WorkPtr kept(WorkPtr work);
   WorkPtr receive(Tensors& tensors, std::optional<int64_t> from, int tag);
   void check_message(const char* name, const Tensors& tensors, std::optional<int64_t> peer) const;
@@ -116,8 +120,10 @@ class [[gnu::visibility("default")]] Backend : public c10d::Backend, public Shar
   HomeProcess home_;
   std::mutex mutex_;
   std::shared_ptr<ShmEngine> engine_;  // null once the group is destroyed
+  std::shared_ptr<Transport> on_gpu_;  // moves CUDA tensors, once there was one
   std::shared_ptr<CallQueue> futures_ = std::make_shared<CallQueue>();
   std::shared_ptr<Table> table_;
+  Table gpu_table_;
   std::shared_ptr<const Identity> identity_;
   std::atomic<uint64_t> sequence_number_{0};
   int64_t shrinks_ = 0;

@@ -3,7 +3,7 @@
 
 #include "backend/backend.h"
 #include "backend/call_options.h"
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
 
 namespace shardway::backend {
 namespace {

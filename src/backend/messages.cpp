@@ -6,8 +6,8 @@
 #include "backend/backend.h"
 #include "backend/call_options.h"
 #include "backend/facts.h"
-#include "backend/memory.h"
 #include "backend/work.h"
+#include "c10d_calls/memory.h"
 #include "shm/memory/errors.h"
 #include "transport/shm/shm_errors.h"
 
@@ -32,7 +32,8 @@ std::string joined(const std::vector<int64_t>& ranks) {
 void Backend::check_message(const char* name, const Tensors& tensors, std::optional<int64_t> peer) const {
   TORCH_CHECK_VALUE(tensors.size() == 1, name, ": one tensor is expected, not ", tensors.size());
   try {
-    check_tensor(tensors.front());
+    const at::Tensor& t = tensors.front();
+    check_tensor(t, t.defined() && t.is_cuda() ? c10::DeviceType::CUDA : c10::DeviceType::CPU);
   } catch (const c10::Error& error) {
     TORCH_CHECK_VALUE(false, name, ": ", error.what_without_backtrace(), " (rank ", rank_, ")");
   }
@@ -47,7 +48,7 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   auto work = c10::make_intrusive<CallWork>(rank_, c10d::OpType::SEND, "shardway:send", identity_, tensors,
                                             tensors, 0);
   const auto send_it = [&] {
-    const at::Tensor x = packed(tensors.front());
+    const at::Tensor x = packed(tensors.front().cpu());  // of a GPU: the host waits for the copy
     const shm::Label label{.tag = tag, .kind = static_cast<int64_t>(x.scalar_type())};
     used->group().mailbox().send(to, label, bytes_of(x));
   };

@@ -1,6 +1,7 @@
 #include "backend/work.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <sstream>
@@ -14,8 +15,15 @@ namespace {
 // A longer wait could overflow the clock.
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 3650);
 
-c10::intrusive_ptr<c10::ivalue::Future> new_future() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+// Of a result that is on these tensors' device.
+c10::intrusive_ptr<c10::ivalue::Future> new_future(const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::Device> devices;
+  if (!tensors.empty() && tensors.front().is_cuda()) devices.push_back(tensors.front().device());
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
+}
+
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 // The content of a message, such as "3 elements of float32". The kind is what the sender claims.
@@ -88,6 +96,10 @@ CallWork::CallWork(int rank, c10d::OpType type, const char* title, std::shared_p
       sequence_number_(sequence_number) {}
 
 void CallWork::complete(const std::exception_ptr& failure) {
+  if (!outputs_.empty() && outputs_.front().is_cuda()) {
+    is_done_on_device_.emplace(c10::DeviceType::CUDA);
+    is_done_on_device_->record(current_stream(outputs_.front().device()));
+  }
   finish(failure);
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -97,9 +109,14 @@ void CallWork::complete(const std::exception_ptr& failure) {
   if (future) settle(*future);
 }
 
+void CallWork::let_current_stream_wait() {
+  if (is_done_on_device_) is_done_on_device_->block(current_stream(outputs_.front().device()));
+}
+
 // Both the thread that completes the call and a thread that asks for its future may come here.
 void CallWork::settle(c10::ivalue::Future& future) {
   if (has_settled_.exchange(true)) return;
+  let_current_stream_wait();  // behind which the future notes where the result is ready
   if (const auto failure = exception()) {
     future.setErrorIfNeeded(failure);
   } else {
@@ -129,6 +146,7 @@ bool CallWork::wait(std::chrono::milliseconds timeout) {
   });
   set_told();
   if (exception_) std::rethrow_exception(exception_);
+  let_current_stream_wait();
   return true;
 }
 
@@ -141,7 +159,7 @@ c10::intrusive_ptr<c10::ivalue::Future> CallWork::getFuture() {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
     set_told();
-    future_ = new_future();
+    future_ = new_future(outputs_);
     is_over = completed_;
   }
   if (is_over) settle(*future_);
@@ -201,7 +219,7 @@ ReceiveWork::ReceiveWork(Receiving receiving, const at::Tensor& tensor, std::opt
                std::nullopt),
       receiving_(std::move(receiving)),
       tensor_(tensor),
-      output_(tensor) {
+      output_(tensor.is_cpu() ? tensor : at::empty(tensor.sizes(), tensor.options().device(at::kCPU))) {
   const at::Tensor& buffer = output_.buffer();
   const shm::Receipt wanted{.from = from,
                             .label = {.tag = tag, .kind = static_cast<int64_t>(tensor.scalar_type())},
@@ -271,6 +289,7 @@ void ReceiveWork::check() const {
                     content_of(static_cast<int64_t>(tensor_.scalar_type()), tensor_.numel() * element_bytes),
                     " (rank ", rank_, ")");
   output_.finish();
+  if (!tensor_.is_cpu()) tensor_.copy_(output_.buffer());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
@@ -278,7 +297,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ReceiveWork::getFuture() {
   {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
-    future_ = new_future();
+    future_ = new_future({tensor_});
   }
   const auto self = c10::intrusive_ptr<ReceiveWork>::reclaim_copy(this);
   receiving_.futures->post([self] {

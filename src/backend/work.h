@@ -2,15 +2,17 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "backend/identity.h"
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
 #include "shm/calls/mailbox.h"
 #include "transport/common/home_process.h"
 #include "transport/shm/shm_engine.h"
@@ -46,6 +48,8 @@ class ToldWork : public c10d::Work {
 };
 
 // A collective call: finished when it is returned, or run by the group's thread. It keeps its tensors alive.
+// A call of CUDA tensors is finished when it is queued: the current stream of whoever waits for it then waits
+// for the device.
 class CallWork : public ToldWork {
  public:
   CallWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
@@ -60,8 +64,10 @@ class CallWork : public ToldWork {
 
  private:
   void settle(c10::ivalue::Future& future);
+  void let_current_stream_wait();
 
   std::vector<at::Tensor> outputs_;
+  std::optional<c10::Event> is_done_on_device_;  // behind the call, of CUDA tensors
   uint64_t sequence_number_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::atomic<bool> has_settled_{false};

@@ -48,12 +48,29 @@ Exports::Shown Exports::place_of(DeviceAddress address) {
   return {.allocation = found->second.name, .offset = static_cast<int64_t>(address - found->second.base)};
 }
 
+bool Exports::is_shown(uint64_t number) const {
+  const auto found = shown_.find(number);
+  return found != shown_.end() && number_at(found->second.base) == number;
+}
+
+std::map<uint64_t, Exports::Exported>::iterator Exports::next_shown() {
+  const auto next = shown_.upper_bound(looked_at_);
+  return next == shown_.end() ? shown_.begin() : next;
+}
+
+bool Exports::has_freed() {
+  const auto next = next_shown();
+  if (next == shown_.end()) return false;
+  if (!is_shown(next->first)) return true;
+  looked_at_ = next->first;
+  return false;
+}
+
 uint64_t Exports::next_freed() {
-  auto next = shown_.upper_bound(looked_at_);
-  if (next == shown_.end()) next = shown_.begin();
+  const auto next = next_shown();
   if (next == shown_.end()) return 0;
   looked_at_ = next->first;
-  if (number_at(next->second.base) == looked_at_) return 0;
+  if (is_shown(looked_at_)) return 0;
   shown_.erase(next);
   return looked_at_;
 }

@@ -29,15 +29,23 @@ class Exports {
   // Where the byte at this address lies. Throws DriverError if its memory cannot be shared.
   Shown place_of(DeviceAddress address);
 
+  // Whether the allocation of this number was shown and still is there.
+  bool is_shown(uint64_t number) const;
+
   // The number of an allocation that was shown and has been freed since, once; 0 if there is none. Looks at
   // one allocation in each call.
   uint64_t next_freed();
+
+  // Whether next_freed() would return one. Otherwise looks at another allocation in the next call.
+  bool has_freed();
 
  private:
   struct Exported {
     AllocationName name;
     DeviceAddress base = 0;
   };
+
+  std::map<uint64_t, Exported>::iterator next_shown();
 
   std::map<uint64_t, Exported> shown_;  // by number
   uint64_t looked_at_ = 0;

@@ -4,9 +4,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "backend/meeting.h"
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
 #include "backend/run_or_post.h"
-#include "hosts_backend/routed.h"
+#include "c10d_calls/routed.h"
 
 namespace shardway::backend {
 namespace {

@@ -34,7 +34,8 @@ def run(gpu: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
     def run_on_gpu(size: int, body: Callable[..., Any], *args: Any, backend: str = "nccl") -> list[Any]:
         if DEVICE != "cuda":
-            return run_ranks(size, body, *args, timeout_s=120.0)
+            on_cpu = "shardway" if "shardway" in backend else "gloo"
+            return run_ranks(size, body, *args, timeout_s=120.0, backend=on_cpu)
         store = tmp_path_factory.mktemp("group") / "store"
         enter = functools.partial(enter_group, store=store, backend=backend)
         return run_ranks(size, body, *args, timeout_s=120.0, enter=enter)

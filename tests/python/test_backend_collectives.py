@@ -287,8 +287,8 @@ def test_shardways_own_calls_use_the_same_memory(rank: int, size: int) -> None:
     same(leaf.grad, torch.full_like(x, size))
 
 
-def test_it_is_registered_for_the_cpu() -> None:
-    assert dist.Backend.backend_capability["shardway"] == ["cpu"]
+def test_it_is_registered_for_the_cpu_and_for_gpus() -> None:
+    assert dist.Backend.backend_capability["shardway"] == ["cpu", "cuda"]
     assert dist.Backend("shardway") == "shardway"
     with pytest.raises(ValueError, match="pg_options of shardway are BackendOptions"):
         dist.init_process_group("shardway", store=dist.HashStore(), rank=0, world_size=1, pg_options=object())

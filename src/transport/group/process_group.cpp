@@ -93,11 +93,14 @@ Blocks repeated(const at::Tensor& block, int64_t ranks, int64_t row_bytes) {
           .bytes = c10::SmallVector<int64_t, 8>(static_cast<size_t>(ranks), block.numel())};
 }
 
-// The engine of the group's backend; null if it has none. That is also so under
+// The engine of the group's backend for CPU or CUDA tensors; null if it has none. That is also so under
 // TORCH_DISTRIBUTED_DEBUG=DETAIL, where torch wraps the backend.
 std::shared_ptr<ShmEngine> own_engine(c10d::ProcessGroup& group) {
-  auto* shares = dynamic_cast<SharesMemory*>(backend_of(group, c10::DeviceType::CPU).get());
-  return shares != nullptr ? shares->shm_engine() : nullptr;
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    auto* shares = dynamic_cast<SharesMemory*>(backend_of(group, device).get());
+    if (shares != nullptr) return shares->shm_engine();
+  }
+  return nullptr;
 }
 
 using Bytes = std::vector<std::byte>;
@@ -234,6 +237,7 @@ class ProcessGroupTransport : public Transport,
 
   std::unique_ptr<RepeatedMoves> repeat(std::vector<RouteCall> calls) override {
     if (are_on_cpu(calls) && better() != nullptr) return repeated(*better(), std::move(calls));
+    if (!calls.empty() && moves_by_ipc(calls[0].x.device())) return repeated(*known_->ipc, std::move(calls));
     return started_again(*this, std::move(calls));
   }
 
@@ -374,14 +378,17 @@ std::shared_ptr<Transport> ProcessGroupTransport::decide() {
 bool ProcessGroupTransport::decide_ipc(c10::Device device) {
   const WantedTransport wanted = wanted_transport();
   const bool is_asked = wanted == WantedTransport::ipc;
-  const bool may_need_it = wanted == WantedTransport::whatever_is_there && !group_->getBoundDeviceId() &&
-                           c10d().refuses(device).has_value() && cuda::Driver::why_none().empty();
+  const bool is_ours =
+      dynamic_cast<SharesMemory*>(backend_of(*group_, c10::DeviceType::CUDA).get()) != nullptr;
+  const bool has_no_engine = is_ours || (!group_->getBoundDeviceId() && c10d().refuses(device).has_value());
+  const bool may_need_it =
+      wanted == WantedTransport::whatever_is_there && has_no_engine && cuda::Driver::why_none().empty();
   if (size_ == 1 || is_fake(*group_) || is_virtual(*group_) || (!is_asked && !may_need_it)) return false;
   Transport* found = better();
   const auto memory = found != nullptr ? shm_engine_of(*found) : nullptr;
   if (!memory) return false;
   const std::lock_guard lock(known_->mutex);
-  if (!known_->ipc) known_->ipc = make_ipc_transport(memory);
+  if (!known_->ipc) known_->ipc = ipc_transport_of(memory);
   return true;
 }
 

@@ -2,8 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+
 #include "cuda/driver.h"
+#include "transport/common/repeated_moves.h"
 #include "transport/common/starting_stream.h"
+#include "transport/common/two_routes.h"
 #include "transport/ipc/ipc_engine.h"
 
 namespace shardway {
@@ -31,7 +37,22 @@ class QueuedTransfer : public Transfer {
   StartingStream started_;
 };
 
-class IpcTransport : public Transport {
+class RepeatedRoutes : public RepeatedMoves {
+ public:
+  RepeatedRoutes(std::shared_ptr<IpcEngine> engine, std::vector<RouteCall> calls)
+      : engine_(std::move(engine)), kept_(IpcEngine::keep(std::move(calls))) {}
+
+  void run(const Subject& subject) override {
+    engine_->run_again(*kept_, subject);
+    engine_->check();
+  }
+
+ private:
+  std::shared_ptr<IpcEngine> engine_;
+  std::shared_ptr<IpcEngine::Kept> kept_;
+};
+
+class IpcTransport : public Transport, public RepeatsMoves {
  public:
   explicit IpcTransport(std::shared_ptr<ShmEngine> memory)
       : memory_(memory), engine_(std::make_shared<IpcEngine>(std::move(memory))) {}
@@ -54,8 +75,7 @@ class IpcTransport : public Transport {
 
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& /*known*/, const Subject& subject) override {
-    const RouteCall call{.route = &route, .x = x, .out = out};
-    return started({&call, 1}, subject);
+    return started({{.route = &route, .x = x, .out = out}}, subject);
   }
 
   // A kernel takes parts from where they lie, so nothing has to be packed.
@@ -64,8 +84,16 @@ class IpcTransport : public Transport {
     return started(calls, subject);
   }
 
+  std::unique_ptr<RepeatedMoves> repeat(std::vector<RouteCall> calls) override {
+    const bool is_plain = std::none_of(calls.begin(), calls.end(), [this](const RouteCall& call) {
+      return runs_in_two(*call.route, call.x, *this);
+    });
+    if (!is_plain) return started_again(*this, std::move(calls));
+    return std::make_unique<RepeatedRoutes>(engine_, std::move(calls));
+  }
+
  private:
-  std::unique_ptr<Transfer> started(std::span<const RouteCall> calls, const Subject& subject) {
+  std::unique_ptr<Transfer> started(const std::vector<RouteCall>& calls, const Subject& subject) {
     auto transfer = std::make_unique<QueuedTransfer>(engine_, calls);
     engine_->run(calls, subject);
     return transfer;
@@ -77,8 +105,15 @@ class IpcTransport : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_ipc_transport(std::shared_ptr<ShmEngine> memory) {
-  return std::make_shared<IpcTransport>(std::move(memory));
+std::shared_ptr<Transport> ipc_transport_of(const std::shared_ptr<ShmEngine>& memory) {
+  static auto& mutex = *new std::mutex;  // never destroyed: threads may call as the process ends
+  static auto& made = *new std::map<const ShmEngine*, std::weak_ptr<Transport>>;
+  const std::lock_guard lock(mutex);
+  std::erase_if(made, [](const auto& each) { return each.second.expired(); });
+  std::weak_ptr<Transport>& known = made[memory.get()];
+  std::shared_ptr<Transport> transport = known.lock();
+  if (!transport) known = transport = std::make_shared<IpcTransport>(memory);
+  return transport;
 }
 
 }  // namespace shardway

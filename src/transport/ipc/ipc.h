@@ -8,7 +8,8 @@
 
 namespace shardway {
 
-// The ranks meet in this memory. Making it is local, and needs no GPU.
-std::shared_ptr<Transport> make_ipc_transport(std::shared_ptr<ShmEngine> memory);
+// The ranks meet in this memory, which has room for the flags of one such transport: as long as one lives,
+// everybody who asks gets it. Making it is local, and needs no GPU.
+std::shared_ptr<Transport> ipc_transport_of(const std::shared_ptr<ShmEngine>& memory);
 
 }  // namespace shardway

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "shm/board/thresholds.h"
@@ -12,6 +13,7 @@ namespace shardway {
 namespace {
 
 constexpr unsigned kNoTiming = 2;  // CU_EVENT_DISABLE_TIMING
+constexpr size_t kEditions = 2;    // a sender may alternate between two sets of tensors
 
 // Of one meeting, whose notes are bounded.
 int64_t most_routes(int64_t ranks) { return std::max<int64_t>(1, shm::kNoteBytes / (512 + 96 * ranks)); }
@@ -38,7 +40,32 @@ void or_end(shm::SharedGroup& group, Body&& body) {
   }
 }
 
+// The addresses that tables hold of a route.
+struct RouteEnds {
+  const void* x = nullptr;
+  const void* out = nullptr;
+
+  bool operator==(const RouteEnds&) const = default;
+};
+
+RouteEnds ends_of(const RouteCall& call) { return {call.x.const_data_ptr(), call.out.const_data_ptr()}; }
+
 }  // namespace
+
+// What follows from where the tensors of all ranks lay at one time.
+struct IpcEngine::Edition {
+  uint64_t number = 0;  // the same on every rank; 0: none
+  std::vector<RouteEnds> ends = {};
+  InputPlaces mine = {};
+  std::vector<Batch> batches = {};
+};
+
+struct IpcEngine::Kept {
+  std::vector<RouteCall> calls = {};
+  std::vector<Taking> takings = {};
+  std::array<Edition, kEditions> editions = {};  // the last ones
+  size_t next = 0;                               // to be overwritten
+};
 
 IpcEngine::IpcEngine(std::shared_ptr<ShmEngine> memory)
     : memory_(std::move(memory)),
@@ -175,6 +202,7 @@ void IpcEngine::add(std::vector<Batch>& batches, const std::optional<shm::Combin
 void IpcEngine::queue(const std::vector<Batch>& batches, const InputPlaces& mine, OnDevice& here,
                       cuda::Stream stream) {
   const cuda::Driver& driver = cuda::Driver::instance();
+  const cuda::CurrentDevice current(here.device);
   if (calls_ > 0 && stream != last_stream_)  // flags are written in the order of the calls
     driver.check(driver.functions().cuStreamWaitEvent(stream, last_, 0), "order two streams");
   watchdog_->expect(++calls_);
@@ -198,40 +226,116 @@ void IpcEngine::queue(const std::vector<Batch>& batches, const InputPlaces& mine
   last_device_ = &here;
 }
 
-void IpcEngine::run_some(std::span<const RouteCall> calls, const Taking* takings, const Subject& subject,
-                         shm::SharedGroup& group, cuda::Stream stream) {
-  const InputPlaces mine = places_of(calls, stream);
-  const std::vector<InputPlaces> of_ranks = exchanged(mine, subject, group);
-  const std::string disagreement = disagreement_of(of_ranks);
-  TORCH_CHECK_VALUE(disagreement.empty(), disagreement);
+// Told in meetings of as many routes as fit into a note.
+IpcEngine::Edition& IpcEngine::make_edition(Kept& kept, const Subject& subject, shm::SharedGroup& group,
+                                            cuda::Stream stream) {
+  Edition& made = kept.editions.at(kept.next);
+  made = {};
+  kept.next = (kept.next + 1) % kept.editions.size();
+  const std::span<const RouteCall> all(kept.calls);
+  const auto most = static_cast<size_t>(most_routes(size_));
+  for (size_t first = 0; first < all.size(); first += most) {
+    const auto some = all.subspan(first, std::min(most, all.size() - first));
+    const InputPlaces mine = places_of(some, stream);
+    const std::vector<InputPlaces> of_ranks = exchanged(mine, subject, group);
+    const std::string disagreement = disagreement_of(of_ranks);
+    TORCH_CHECK_VALUE(disagreement.empty(), disagreement);
+    or_end(group, [&] {
+      const cuda::CurrentDevice current(on(some[0].x.device()).device);
+      forget_freed(of_ranks);
+      for (size_t i = 0; i < some.size(); ++i) {
+        const Taking& taking = kept.takings[first + i];
+        add(made.batches, taking.how(), taking.moves(sources_of(some[i], of_ranks, i)));
+      }
+    });
+    made.mine.insert(made.mine.end(), mine.begin(), mine.end());
+  }
   or_end(group, [&] {
-    OnDevice& here = on(calls[0].x.device());
+    OnDevice& here = on(kept.calls[0].x.device());
     const cuda::CurrentDevice current(here.device);
-    forget_freed(of_ranks);
-    std::vector<Batch> batches;
-    for (size_t i = 0; i < calls.size(); ++i)
-      add(batches, takings[i].how(), takings[i].moves(sources_of(calls[i], of_ranks, i)));
-    for (Batch& batch : batches) {  // before anything waits: to load a kernel may wait for the device
+    for (Batch& batch : made.batches) {  // before anything waits: to load a kernel may wait for the device
       batch.tables = cuda::tables_of(batch.moves, batch.how);
+      batch.moves.clear();
       here.kernels.load(batch.tables, batch.how);
     }
-    queue(batches, mine, here, stream);
   });
+  for (const RouteCall& call : kept.calls) made.ends.push_back(ends_of(call));
+  made.number = group.calls();
+  return made;
 }
 
-void IpcEngine::run(std::span<const RouteCall> calls, const Subject& subject) {
-  if (calls.empty()) return;
-  const cuda::Stream stream = native_stream(calls[0].x.device());
-  std::vector<Taking> takings;
-  takings.reserve(calls.size());
-  for (const RouteCall& call : calls) takings.emplace_back(*call.route, call.out);
-  const auto most = static_cast<size_t>(most_routes(size_));
+// Whether this rank's tensors lie where they lay, and no other rank has to be told of anything.
+bool IpcEngine::holds(const Edition& edition, const Kept& kept, cuda::Stream stream) {
+  if (edition.number == 0) return false;
+  for (size_t i = 0; i < kept.calls.size(); ++i) {
+    if (ends_of(kept.calls[i]) != edition.ends[i]) return false;
+  }
+  try {
+    const cuda::CurrentDevice current(on(kept.calls[0].x.device()).device);
+    refuse_capture(stream);
+    for (const InputPlace& place : edition.mine) {
+      if (place.allocation.number != 0 && !exports_.is_shown(place.allocation.number)) return false;
+    }
+    return !exports_.has_freed();
+  } catch (const cuda::DriverError&) {  // places_of will say it
+    return false;
+  }
+}
+
+// The edition that holds on every rank; null if there is none.
+IpcEngine::Edition* IpcEngine::common_edition(Kept& kept, const Subject& subject, shm::SharedGroup& group,
+                                              cuda::Stream stream) {
+  using Numbers = std::array<uint64_t, kEditions>;
+  Numbers mine{};
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const Edition& edition = kept.editions.at(i);
+    if (holds(edition, kept, stream)) mine.at(i) = edition.number;
+  }
+  std::vector<Numbers> of_ranks(static_cast<size_t>(size_));
+  std::vector<int64_t> lengths(of_ranks.size());
+  group.gather_notes({.note = std::as_bytes(std::span(mine)),
+                      .rows = reinterpret_cast<std::byte*>(of_ranks.data()),
+                      .row_bytes = sizeof(Numbers),
+                      .lengths = lengths.data()},
+                     subject);
+  const auto all_have = [&](uint64_t number) {
+    return number != 0 && std::all_of(of_ranks.begin(), of_ranks.end(), [&](const Numbers& told) {
+             return std::find(told.begin(), told.end(), number) != told.end();
+           });
+  };
+  Edition* common = nullptr;
+  for (Edition& edition : kept.editions) {
+    const bool is_later = common == nullptr || edition.number > common->number;
+    if (is_later && all_have(edition.number)) common = &edition;
+  }
+  return common;
+}
+
+void IpcEngine::run(Kept& kept, bool is_first, const Subject& subject) {
+  if (kept.calls.empty()) return;
+  const cuda::Stream stream = native_stream(kept.calls[0].x.device());
+  if (kept.takings.empty()) {
+    for (const RouteCall& call : kept.calls) kept.takings.emplace_back(*call.route, call.out);
+  }
   memory_->in_turn([&](shm::SharedGroup& group) {
-    for (size_t first = 0; first < calls.size(); first += most)
-      run_some(calls.subspan(first, std::min(most, calls.size() - first)), &takings[first], subject, group,
-               stream);
+    Edition* edition = is_first ? nullptr : common_edition(kept, subject, group, stream);
+    if (edition == nullptr) edition = &make_edition(kept, subject, group, stream);
+    or_end(group, [&] { queue(edition->batches, edition->mine, on(kept.calls[0].x.device()), stream); });
   });
-  for (const Taking& taking : takings) taking.land();
+  for (const Taking& taking : kept.takings) taking.land();
+}
+
+std::shared_ptr<IpcEngine::Kept> IpcEngine::keep(std::vector<RouteCall> calls) {
+  auto kept = std::make_shared<Kept>();
+  kept->calls = std::move(calls);
+  return kept;
+}
+
+void IpcEngine::run_again(Kept& kept, const Subject& subject) { run(kept, false, subject); }
+
+void IpcEngine::run(std::vector<RouteCall> calls, const Subject& subject) {
+  Kept once{.calls = std::move(calls)};
+  run(once, true, subject);
 }
 
 void IpcEngine::check() const {

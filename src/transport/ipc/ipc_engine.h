@@ -34,7 +34,13 @@ class IpcEngine {
 
   // Collective. Queues the moves of these routes on the current stream of their tensors' device. Every rank
   // passes the routes in the same order.
-  void run(std::span<const RouteCall> calls, const Subject& subject);
+  void run(std::vector<RouteCall> calls, const Subject& subject);
+
+  // Moves that are queued again and again. As long as every rank's tensors lie where they lay in one of the
+  // last runs, the ranks tell one another only that, and the kernels' tables stay as they are.
+  struct Kept;
+  static std::shared_ptr<Kept> keep(std::vector<RouteCall> calls);
+  void run_again(Kept& kept, const Subject& subject);
 
   // Throws c10::DistBackendError if a peer is gone, so that what was received may be anything.
   void check() const;
@@ -50,6 +56,11 @@ class IpcEngine {
 
   OnDevice& on(c10::Device device);
   void open_flags();
+  struct Edition;
+  void run(Kept& kept, bool is_first, const Subject& subject);
+  bool holds(const Edition& edition, const Kept& kept, cuda::Stream stream);
+  Edition* common_edition(Kept& kept, const Subject& subject, shm::SharedGroup& group, cuda::Stream stream);
+  Edition& make_edition(Kept& kept, const Subject& subject, shm::SharedGroup& group, cuda::Stream stream);
   InputPlaces places_of(std::span<const RouteCall> calls, cuda::Stream stream);
   void show(InputPlace& place, const at::Tensor& x);
   std::vector<InputPlaces> exchanged(const InputPlaces& mine, const Subject& subject,
@@ -66,8 +77,6 @@ class IpcEngine {
   static void add(std::vector<Batch>& batches, const std::optional<shm::Combine>& how,
                   std::vector<cuda::BoxMove> moves);
   void queue(const std::vector<Batch>& batches, const InputPlaces& mine, OnDevice& here, cuda::Stream stream);
-  void run_some(std::span<const RouteCall> calls, const Taking* takings, const Subject& subject,
-                shm::SharedGroup& group, cuda::Stream stream);
 
   HomeProcess home_;
   std::shared_ptr<ShmEngine> memory_;

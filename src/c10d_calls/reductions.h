@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "backend/table.h"
+#include "c10d_calls/table.h"
 #include "shm/kernels/reduce.h"
 
 namespace shardway::backend {

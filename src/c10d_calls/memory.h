@@ -19,8 +19,9 @@ struct Counts {
 };
 
 // Both throw c10::ValueError for tensors that cannot be moved, or if the list does not fit.
-void check_tensor(const at::Tensor& t);
-void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarType dtype);
+void check_tensor(const at::Tensor& t, c10::DeviceType device = c10::DeviceType::CPU);
+void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarType dtype,
+                c10::DeviceType device = c10::DeviceType::CPU);
 
 // What c10d passes as a list of one, and lists that go together. They throw c10::ValueError in the name of
 // the call.
@@ -32,7 +33,7 @@ void check_lengths(const char* name, size_t outputs, size_t inputs);
 at::Tensor packed(const at::Tensor& t);
 
 // Returns the tensors one after another: a view if they lie so already, else a copy in memory that peers can
-// read.
+// read, on the tensors' device.
 at::Tensor joined(const std::vector<at::Tensor>& list);
 
 std::span<const std::byte> bytes_of(const at::Tensor& t);

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
 #include "shm/calls/contiguous.h"
 
 namespace shardway::backend {

@@ -1,5 +1,5 @@
 // A call of the backend is one meeting, and a disagreement leaves the group as it was.
-#include "backend/collectives.h"
+#include "c10d_calls/memory_collectives.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -12,15 +12,15 @@
 namespace shardway::testing {
 namespace {
 
-using backend::Collectives;
+using backend::MemoryCollectives;
 using backend::Tensors;
 
 class BackendCalls : public ::testing::TestWithParam<int64_t> {
  protected:
-  static void run(const std::function<void(Collectives&, shm::SharedGroup&)>& body) {
+  static void run(const std::function<void(MemoryCollectives&, shm::SharedGroup&)>& body) {
     EXPECT_NO_THROW(run_threads(GetParam(), [&](shm::SharedGroup& group) {
       backend::Table table(group.size());
-      Collectives calls(group, table);
+      MemoryCollectives calls(group, table);
       body(calls, group);
     }));
   }
@@ -34,7 +34,7 @@ const c10d::ReduceOp kSum = c10d::ReduceOp::SUM;
 constexpr std::array<int64_t, 4> kElements = {1, 1000, 20'000, 100'000};
 
 TEST_P(BackendCalls, AreOneMeeting) {
-  run([](Collectives& calls, shm::SharedGroup& group) {
+  run([](MemoryCollectives& calls, shm::SharedGroup& group) {
     const int64_t ranks = group.size();
     const auto is_one = [&](const char* name, const std::function<void()>& call) {
       const uint64_t before = group.calls();
@@ -63,7 +63,7 @@ TEST_P(BackendCalls, AreOneMeeting) {
 }
 
 TEST_P(BackendCalls, GoOnAfterADisagreement) {
-  run([](Collectives& calls, shm::SharedGroup& group) {
+  run([](MemoryCollectives& calls, shm::SharedGroup& group) {
     for (const int64_t elements : kElements) {
       for (int turn = 0; turn < 3; ++turn) {
         const at::Tensor uneven = at::ones({elements + (group.rank() == 1 ? 1 : 0)});

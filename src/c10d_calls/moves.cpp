@@ -1,4 +1,4 @@
-#include "backend/moves.h"
+#include "c10d_calls/moves.h"
 
 namespace shardway::backend {
 namespace {

@@ -1,4 +1,4 @@
-#include "backend/table.h"
+#include "c10d_calls/table.h"
 
 #include <c10/util/Exception.h>
 
@@ -32,8 +32,9 @@ void move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject&
 
 }  // namespace
 
-Table::Table(int64_t size)
+Table::Table(int64_t size, c10::DeviceType device)
     : size_(size),
+      device_(device),
       mine_(static_cast<size_t>(row_bytes(size))),
       rows_(static_cast<size_t>(size * row_bytes(size))),
       lengths_(static_cast<size_t>(size)) {}
@@ -109,9 +110,13 @@ wire::BlockRows Table::run(shm::SharedGroup& group, Collective call,
     problem = error.what();
   }
   const int64_t bytes = problem ? write_problem(call, *problem) : write(call, prepared.terms);
-  const shm::Subject subject{.mark = kTerms, .name = name_of(call), .words = [call] {
-                               return std::string("torch.distributed's ") + name_of(call);
-                             }};
+  const bool is_on_cpu = device_ == c10::DeviceType::CPU;
+  const shm::Subject subject{
+      .mark = is_on_cpu ? kTerms : shm::mark_of(kTerms, static_cast<uint64_t>(device_)),
+      .name = name_of(call),
+      .words = [call, is_on_cpu] {
+        return std::string("torch.distributed's ") + name_of(call) + (is_on_cpu ? "" : " on a GPU");
+      }};
   KeptRefusal refusal;
   move(group, prepared, subject,
        {.note = std::as_bytes(std::span(mine_.data(), static_cast<size_t>(bytes))),

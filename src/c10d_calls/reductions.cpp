@@ -1,11 +1,11 @@
 // The collectives that combine data.
-#include "backend/reductions.h"
+#include "c10d_calls/reductions.h"
 
 #include <ATen/ATen.h>
 
-#include "backend/collectives.h"
-#include "backend/memory.h"
-#include "backend/moves.h"
+#include "c10d_calls/memory.h"
+#include "c10d_calls/memory_collectives.h"
+#include "c10d_calls/moves.h"
 #include "transport/shm/shm_part.h"
 
 namespace shardway::backend {
@@ -47,32 +47,27 @@ double factor_of(const ReduceOp& op) {
                                              : supplement->double_factor;
 }
 
-Counts everywhere(const at::Tensor& t) { return {.each = t.numel()}; }
-
 // What a rank brings to a reduce-scatter: a part per rank, one after another.
 struct Brought {
-  Counts counts;
+  Terms terms;
   at::Tensor x;
 };
 
-// `bring` checks the input and returns it.
+// `bring` checks the tensors and returns the input.
 template <class Bring>
-void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& output, const ReduceOp& op,
-                     Bring&& bring) {
+void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& output, Bring&& bring) {
   at::Tensor x;
   std::optional<Output> to;
   table.run(group, Collective::dist_reduce_scatter, [&] {
-    check_tensor(output);
     Brought brought = bring();
     x = brought.x;
-    Terms terms{
-        .dtype = output.scalar_type(), .sends = std::move(brought.counts), .takes = everywhere(output)};
     to.emplace(output);
-    PartsReduction reduction{.input = bytes_of(x),
-                             .parts = spans_of(terms.sends, group.size(), static_cast<int64_t>(x.itemsize())),
-                             .output = to->data()};
-    reduction.how = combine_of(op, output.scalar_type(), group.size(), terms);
-    return Prepared{std::move(terms), contiguous_of(reduction, group.rank())};
+    const PartsReduction reduction{
+        .input = bytes_of(x),
+        .parts = spans_of(brought.terms.sends, group.size(), static_cast<int64_t>(x.itemsize())),
+        .output = to->data(),
+        .how = brought.terms.how};
+    return Prepared{std::move(brought.terms), contiguous_of(reduction, group.rank())};
   });
   to->finish();
 }
@@ -94,12 +89,11 @@ shm::Combine combine_of(const ReduceOp& op, at::ScalarType dtype, int64_t size, 
   return how;
 }
 
-void Collectives::all_reduce(const at::Tensor& t, const ReduceOp& op) {
+void MemoryCollectives::all_reduce(const at::Tensor& t, const ReduceOp& op) {
   at::Tensor x;
   table_.run(group_, Collective::dist_all_reduce, [&] {
-    check_tensor(t);
-    Terms terms{.dtype = t.scalar_type(), .sends = everywhere(t), .takes = everywhere(t)};
-    const shm::Combine how = combine_of(op, t.scalar_type(), size(), terms);
+    Terms terms = all_reduce_terms(place(), t, op);
+    const shm::Combine how = terms.how;
     x = packed(t);
     auto* memory = static_cast<std::byte*>(x.mutable_data_ptr());
     return Prepared{
@@ -110,7 +104,7 @@ void Collectives::all_reduce(const at::Tensor& t, const ReduceOp& op) {
   if (!x.is_same(t)) t.copy_(x);
 }
 
-void Collectives::all_reduce_together(const Tensors& list, const ReduceOp& op) {
+void MemoryCollectives::all_reduce_together(const Tensors& list, const ReduceOp& op) {
   bool is_of_one_dtype = !list.empty();
   for (const at::Tensor& t : list)
     is_of_one_dtype &= t.is_cpu() && t.layout() == at::kStrided && t.scalar_type() == list[0].scalar_type();
@@ -128,16 +122,13 @@ void Collectives::all_reduce_together(const Tensors& list, const ReduceOp& op) {
   }
 }
 
-void Collectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) {
+void MemoryCollectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) {
   at::Tensor x;
   table_.run(group_, Collective::dist_reduce, [&] {
-    check_root(root);
-    check_tensor(t);
-    Terms terms{.dtype = t.scalar_type(), .root = root, .sends = everywhere(t), .takes = everywhere(t)};
+    Terms terms = reduce_terms(place(), t, op, root);
     x = packed(t);
     const auto bytes = static_cast<int64_t>(x.nbytes());
-    PartsReduction reduction{.input = bytes_of(x)};
-    reduction.how = combine_of(op, t.scalar_type(), size(), terms);
+    PartsReduction reduction{.input = bytes_of(x), .how = terms.how};
     for (int64_t to = 0; to < size(); ++to)
       reduction.parts.push_back({.begin = to > root ? bytes : 0, .bytes = to == root ? bytes : 0});
     if (rank() == root) reduction.output = static_cast<std::byte*>(x.mutable_data_ptr());
@@ -146,24 +137,18 @@ void Collectives::reduce(const at::Tensor& t, const ReduceOp& op, int64_t root) 
   if (rank() == root && !x.is_same(t)) t.copy_(x);
 }
 
-void Collectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs, const ReduceOp& op) {
-  scatter_reduced(group_, table_, output, op, [&] {
-    check_list(inputs, size(), output.scalar_type());
-    return Brought{.counts = counts_of(inputs), .x = joined(inputs)};
+void MemoryCollectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs, const ReduceOp& op) {
+  scatter_reduced(group_, table_, output, [&] {
+    Terms terms = reduce_scatter_terms(place(), output, inputs, op);
+    return Brought{.terms = std::move(terms), .x = joined(inputs)};
   });
 }
 
-void Collectives::reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
-                                        const ReduceOp& op) {
-  scatter_reduced(group_, table_, output, op, [&] {
-    check_tensor(input);
-    TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(), "the input has ",
-                      c10::getDtypeNames(input.scalar_type()).first, ", but the output ",
-                      c10::getDtypeNames(output.scalar_type()).first);
-    TORCH_CHECK_VALUE(input.numel() == output.numel() * size(), "the input has ", input.numel(),
-                      " elements, but ", size(), " ranks with outputs of ", output.numel(), " take ",
-                      output.numel() * size());
-    return Brought{.counts = everywhere(output), .x = packed(input)};
+void MemoryCollectives::reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
+                                              const ReduceOp& op) {
+  scatter_reduced(group_, table_, output, [&] {
+    Terms terms = reduce_scatter_single_terms(place(), output, input, op);
+    return Brought{.terms = std::move(terms), .x = packed(input)};
   });
 }
 

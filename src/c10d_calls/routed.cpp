@@ -1,8 +1,8 @@
-#include "hosts_backend/routed.h"
+#include "c10d_calls/routed.h"
 
 #include <ATen/ATen.h>
 
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
 #include "transport/common/boxes.h"
 #include "transport/common/two_routes.h"
 #include "transport/shm/shm_part.h"
@@ -139,17 +139,19 @@ std::optional<Op> op_of(const c10d::ReduceOp& op, const at::Tensor& t) {
   }
 }
 
-// Small tensors go to all ranks in one round, and each rank combines them.
+// Small tensors go to all ranks in one round, and each rank combines them. On a device, large ones are
+// combined where they are: no rank reads the share that another one writes.
 void all_reduce(Transport& transport, const at::Tensor& t, Op op) {
   const Subject subject =
       subject_of("all_reduce", {.dtype = t.scalar_type(), .op = op, .elements = t.numel()});
   const at::Tensor x = t.contiguous();
-  const at::Tensor out = at::empty_like(x);
   const Route route = all_reduce_route(x.sizes().vec(), transport.rank(), transport.size(), op);
   const auto bytes = static_cast<int64_t>(x.nbytes());
-  if (runs_in_two(route, x, transport)) {
+  const bool is_in_two = runs_in_two(route, x, transport);
+  const at::Tensor out = is_in_two && !x.is_cpu() ? x : at::empty_like(x);
+  if (is_in_two) {
     start_in_two(transport, route, x, out, subject)->finish();
-  } else if (bytes > transport.slot_bytes()) {
+  } else if (bytes > transport.slot_bytes() || (bytes > 0 && !x.is_cpu())) {
     transport.start(route, x, out, {}, subject)->finish();
   } else if (bytes > 0) {
     const Blocks blocks = transport.all_gather_block(shardway::bytes_of(x), bytes, subject);
@@ -160,7 +162,7 @@ void all_reduce(Transport& transport, const at::Tensor& t, Op op) {
     }
     transport.start(route, x, out, known, subject)->finish();
   }
-  t.copy_(out);
+  if (!out.is_same(t)) t.copy_(out);
 }
 
 void reduce(Transport& transport, const at::Tensor& t, Op op, int64_t root) {
@@ -198,6 +200,24 @@ void all_gather_single(Transport& transport, const at::Tensor& output, const at:
   const ElementCounts sizes(static_cast<size_t>(transport.size()), input.numel());
   check_elements("all_gather_into_tensor", "the output", output.numel(), input.numel() * transport.size());
   into(output, [&](const at::Tensor& run) { gather_into(transport, run, input, sizes); });
+}
+
+void gather(Transport& transport, const Tensors& outputs, const at::Tensor& input, int64_t root) {
+  ElementCounts send(static_cast<size_t>(transport.size()));
+  send[static_cast<size_t>(root)] = input.numel();
+  const ElementCounts recv = transport.rank() == root ? sizes_of(outputs) : ElementCounts(send.size());
+  const at::Tensor run = at::empty({c10::sum_integers(recv)}, input.options());
+  exchange(transport, run, input.reshape({-1}), recv, send);
+  if (transport.rank() == root) split_into(outputs, run);
+}
+
+void scatter(Transport& transport, const at::Tensor& output, const Tensors& inputs, int64_t root) {
+  ElementCounts recv(static_cast<size_t>(transport.size()));
+  recv[static_cast<size_t>(root)] = output.numel();
+  const bool is_root = transport.rank() == root;
+  const ElementCounts send = is_root ? sizes_of(inputs) : ElementCounts(recv.size());
+  const at::Tensor run = is_root ? joined(inputs) : at::empty({0}, output.options());
+  into(output, [&](const at::Tensor& own) { exchange(transport, own, run, recv, send); });
 }
 
 void reduce_scatter(Transport& transport, const at::Tensor& output, const Tensors& inputs, Op op) {

@@ -1,4 +1,4 @@
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -33,19 +33,22 @@ bool lie_one_behind_the_other(const std::vector<at::Tensor>& list) {
 
 }  // namespace
 
-void check_tensor(const at::Tensor& t) {
+void check_tensor(const at::Tensor& t, c10::DeviceType device) {
   TORCH_CHECK_VALUE(t.defined(), "a tensor is not there");
   TORCH_CHECK_VALUE(t.layout() == at::kStrided, "a tensor is ", t.layout(),
                     ", but only dense ones are moved");
-  TORCH_CHECK_VALUE(t.is_cpu(), "a tensor is on ", t.device(), ", but the group moves CPU tensors only");
+  TORCH_CHECK_VALUE(t.device().type() == device, "a tensor is on ", t.device(), ", but ",
+                    device == c10::DeviceType::CPU ? "the group moves CPU tensors only"
+                                                   : "others of the call are on a GPU");
   TORCH_CHECK_VALUE(!t.is_quantized(), "a tensor is quantized: pass its int_repr() or dequantize()");
 }
 
-void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarType dtype) {
+void check_list(const std::vector<at::Tensor>& list, int64_t size, at::ScalarType dtype,
+                c10::DeviceType device) {
   TORCH_CHECK_VALUE(static_cast<int64_t>(list.size()) == size, "a list has ", list.size(), " tensors for ",
                     size, " ranks");
   for (const at::Tensor& t : list) {
-    check_tensor(t);
+    check_tensor(t, device);
     TORCH_CHECK_VALUE(t.scalar_type() == dtype, "a list has tensors of ",
                       c10::getDtypeNames(t.scalar_type()).first, " and of ", c10::getDtypeNames(dtype).first);
   }
@@ -74,7 +77,7 @@ at::Tensor joined(const std::vector<at::Tensor>& list) {
   for (const at::Tensor& t : list) count += t.numel();
   const at::Tensor& first = list.front();
   if (lie_one_behind_the_other(list)) return first.as_strided({count}, {1});
-  at::Tensor all = scratch(count, first.scalar_type());
+  at::Tensor all = first.is_cpu() ? scratch(count, first.scalar_type()) : first.new_empty({count});
   int64_t begin = 0;
   for (const at::Tensor& t : list) {
     all.narrow(0, begin, t.numel()).copy_(t.reshape({-1}));
@@ -88,7 +91,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& t) {
 }
 
 Output::Output(const at::Tensor& t)
-    : tensor_(t), buffer_(is_packed(t) ? t : empty_tensor(t.sizes(), t.scalar_type())) {}
+    : tensor_(t), buffer_(is_packed(t) ? t : empty_tensor(t.sizes(), t.options())) {}
 
 void Output::finish() const {
   if (!buffer_.is_same(tensor_)) tensor_.copy_(buffer_);

@@ -4,12 +4,12 @@
 
 #include <vector>
 
-#include "backend/collectives.h"
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
+#include "c10d_calls/memory_collectives.h"
 
 namespace shardway::backend {
 
-void Collectives::sparse_all_reduce(const at::Tensor& t, const c10d::ReduceOp& op) {
+void MemoryCollectives::sparse_all_reduce(const at::Tensor& t, const c10d::ReduceOp& op) {
   at::Tensor x;
   const wire::BlockRows heard = table_.run(group_, Collective::dist_sparse_all_reduce, [&] {
     TORCH_CHECK_VALUE(t.is_sparse() && t.is_cpu(), "a tensor is ", t.layout(), " on ", t.device(),

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "backend/memory.h"
+#include "c10d_calls/memory.h"
 #include "shm/board/thresholds.h"
 #include "shm/calls/all_reduce.h"
 #include "shm/group/group.h"
@@ -22,6 +22,7 @@ struct Terms {
   at::ScalarType dtype = at::ScalarType::Undefined;  // undefined: a barrier, which has no tensor
   uint8_t op = 0;                                    // see wire::kOpNames
   double factor = 1;                                 // of premul_sum
+  shm::Combine how = {};                             // what the op means; not told
   int64_t root = -1;
   // A rank that sends or takes nothing in this call gives the count that it would send or take otherwise.
   Counts sends = {};
@@ -43,7 +44,10 @@ static_assert(wire::longest_line(kMostRanks) + wire::kProblemBytes <= shm::kNote
 // Where the ranks of a group come to an agreement.
 class Table {
  public:
-  explicit Table(int64_t size);
+  // Calls of tensors on different devices do not match.
+  explicit Table(int64_t size, c10::DeviceType device = c10::DeviceType::CPU);
+
+  c10::DeviceType device() const { return device_; }
 
   // Collective: agrees, and makes the moves in the same meeting. If `prepare` throws, this rank tells the
   // others, and all ranks throw the same c10::ValueError; so they do if two ranks disagree. Throws
@@ -58,6 +62,7 @@ class Table {
   bool agree(int64_t bytes);
 
   int64_t size_;
+  c10::DeviceType device_;
   std::vector<uint8_t> mine_;
   std::vector<uint8_t> rows_;
   std::vector<int64_t> lengths_;  // of the blocks in rows_

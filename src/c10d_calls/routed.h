@@ -1,4 +1,5 @@
-// The collectives of c10d as routes of a transport. Tensors are dense and on the CPU.
+// The collectives of c10d as routes of a transport. Tensors are dense and on a device that the transport
+// moves.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "backend/collectives.h"
+#include "c10d_calls/collectives.h"
 #include "shardway/route.h"
 #include "transport/common/transport.h"
 
@@ -25,6 +26,8 @@ void reduce(Transport& transport, const at::Tensor& t, Op op, int64_t root);
 void broadcast(Transport& transport, const at::Tensor& t, int64_t root);
 void all_gather(Transport& transport, const Tensors& outputs, const at::Tensor& input);
 void all_gather_single(Transport& transport, const at::Tensor& output, const at::Tensor& input);
+void gather(Transport& transport, const Tensors& outputs, const at::Tensor& input, int64_t root);
+void scatter(Transport& transport, const at::Tensor& output, const Tensors& inputs, int64_t root);
 void reduce_scatter(Transport& transport, const at::Tensor& output, const Tensors& inputs, Op op);
 void reduce_scatter_single(Transport& transport, const at::Tensor& output, const at::Tensor& input, Op op);
 void all_to_all(Transport& transport, const Tensors& outputs, const Tensors& inputs);
