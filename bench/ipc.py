@@ -25,26 +25,29 @@ from tests.support.one_gpu import enter_group, mps, why_no_gpu
 from tests.support.pad_gather_mask import pad_gather_mask
 
 OURS, NCCL, MASKED, SHARED, COPY = "shardway", "NCCL", "pad-gather-mask", "torch sharing", "plain copy"
-HOST = "shardway, host"
+PREPARED = "prepared"
 KIB, MIB = 2**10, 2**20
 SIZES = (64 * KIB, MIB, 16 * MIB, 64 * MIB)
-RANKS = (2, 4)
-OPS = ("gather", "reduce-scatter", "all-reduce", "all-to-all")
+REFIT = "refit"
+OPS = ("gather", "reduce-scatter", "all-reduce", "all-to-all", REFIT)
 FLOAT_BYTES = 4
 LARGE = 16 * MIB
 SLOW = (NCCL, MASKED)  # over sockets: few calls are enough
-TIMES_COPY, TIMES_SUM, HOST_US = 1.25, 1.5, 40.0
+TIMES_COPY, TIMES_SUM, HOST_US, REFIT_HOST_US = 1.25, 1.5, 40.0, 200.0
+REFIT_TENSORS = 8
 
 HELP = f"""
 Ranks share one GPU. NCCL takes them only with a NCCL_HOSTID for each, and then talks over sockets. Every rank brings as
 many bytes as the first column says (f32): a gather leaves ranks times as many, a reduce-scatter takes in ranks times as
-many and leaves as many, all-reduce and all-to-all leave as many. Outputs are given where the contender takes them.
+many and leaves as many, all-reduce and all-to-all leave as many. Outputs are given where the contender takes them. In a
+refit half of the ranks have matrices by rows, and the other half get them by columns: {REFIT_TENSORS} in one call.
 
 Calls are queued one behind the other; a figure is their time from a barrier until the slowest rank's work is done, for
 each call.
 {SHARED}: tensors opened once by torch.multiprocessing's way, a barrier of the hosts before and behind the copies.
 {COPY}: all ranks at once copy as many bytes as the call reads on the GPU.
-{HOST}: until the call returns.
+{PREPARED}: the same call by sw.prepare.
+host: until the call returns.
 
 Contenders take turns; results are compared.
 Leaves build/bench/ipc.json. Exits 1 when a claim is missed, 2 without a GPU.
@@ -80,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rounds", type=int, default=5, help="samples of each figure (default: 5)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="even numbers (default: 2 4)")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     parser.add_argument("--time-slicing", action="store_true", help="without the server of MPS")
     options = parser.parse_args(arguments)
@@ -94,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.time_slicing:
         os.environ["CUDA_MPS_PIPE_DIRECTORY"] = str(options.output / "no-server")
     with mps():
-        for ranks in RANKS:
+        for ranks in options.ranks:
             answers = run_ranks(ranks, _measure, options.rounds, timeout_s=600.0, settled=False, enter=enter)
             rows += _rows(ranks, [samples for _, samples in answers])
     gpu = answers[0][0]
@@ -112,11 +116,14 @@ def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any
     equal = [n] * ranks
     whole = torch.empty(ranks * n, device="cuda")
     source = torch.full((ranks * n,), 1.0, device="cuda")
+    if case.op == REFIT:
+        return _refit(case, rank, ranks, source)
     if case.op == "gather":
         x, on_gpu = torch.full((n,), rank + 1.0, device="cuda"), torch.tensor(equal, device="cuda")
         out, theirs = torch.empty_like(whole), torch.empty_like(whole)
         return {
             OURS: lambda: sw.all_gather_v(x, sizes=equal, out=out)[0],
+            PREPARED: _prepared(sw.all_gather_v, x, sizes=equal, out=torch.empty_like(whole)),
             NCCL: lambda: _then(dist.all_gather_into_tensor(theirs, x), theirs),
             MASKED: lambda: pad_gather_mask(x, 0, on_gpu)[0],
             SHARED: _gather_by_sharing(x, whole, ranks),
@@ -126,6 +133,7 @@ def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any
         x, out, theirs = torch.full((ranks * n,), rank + 1.0, device="cuda"), source[:n].clone(), source[:n].clone()
         return {
             OURS: lambda: sw.reduce_scatter_v(x, equal, out=out),
+            PREPARED: _prepared(sw.reduce_scatter_v, x, equal, out=torch.empty_like(out)),
             NCCL: lambda: _then(dist.reduce_scatter_tensor(theirs, x), theirs),
             COPY: lambda: whole.copy_(source),
         }
@@ -139,6 +147,7 @@ def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any
     cut = [n // ranks] * ranks
     return {
         OURS: lambda: sw.all_to_all_v(x, cut, recv_sizes=cut, out=out)[0],
+        PREPARED: _prepared(sw.all_to_all_v, x, cut, recv_sizes=cut, out=torch.empty_like(out)),
         NCCL: lambda: _then(dist.all_to_all_single(theirs, x), theirs),
         COPY: lambda: out.copy_(source[:n]),
     }
@@ -146,6 +155,35 @@ def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any
 
 def _then(_: Any, result: Any) -> Any:
     return result
+
+
+def _prepared(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any]:
+    call = sw.prepare(op, *args, **kwargs)
+    return lambda: call.run()[0] if isinstance(call.result, tuple) else call.run()
+
+
+def _refit(case: Case, rank: int, ranks: int, source: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    half = ranks // 2
+    width = 512 * half
+    height = case.elements // REFIT_TENSORS // 512
+    trained = sw.Layout((height, width), torch.float32, sw.Mesh((half,)), [sw.Shard(0)])
+    wanted = sw.Layout((height, width), torch.float32, sw.Mesh((half,), ranks=list(range(half, ranks))), [sw.Shard(1)])
+    is_trainer = rank < half
+    values = [torch.arange(height * width, dtype=torch.float32).view(height, width) + i for i in range(REFIT_TENSORS)]
+    rows, columns = ((rank % half) * height // half, height // half), ((rank % half) * width // half, width // half)
+    parts = [value.narrow(0, *rows).cuda() for value in values]
+    outs = [torch.empty(height, width // half, device="cuda") for _ in values]
+    tensors = [sw.MeshTensor(part if is_trainer else None, trained) for part in parts]
+    call = sw.prepare(
+        sw.redistribute, tensors, [wanted] * len(values), out=[None if is_trainer else out for out in outs]
+    )
+    assert is_trainer or all(out.cpu().equal(v.narrow(1, *columns)) for out, v in zip(outs, values, strict=True))
+    bytes_here = source[: case.elements]
+    copied = torch.empty_like(bytes_here)
+    return {
+        OURS: lambda: _then(call.run(), outs[0]),
+        COPY: lambda: copied if is_trainer else copied.copy_(bytes_here),
+    }
 
 
 def _gather_by_sharing(x: torch.Tensor, out: torch.Tensor, ranks: int) -> Callable[[], Any]:
@@ -185,11 +223,15 @@ def _measure(rank: int, ranks: int, rounds: int) -> tuple[str, Samples]:
                 call()
                 us, host_us = _timed(call, times)
                 samples.setdefault((case, name), []).append(us)
-                if name == OURS:
-                    samples.setdefault((case, HOST), []).append(host_us)
+                if name in (OURS, PREPARED):
+                    samples.setdefault((case, _host(name)), []).append(host_us)
         if rank == 0:
             progress.finished(f"{ranks} ranks, {case.op}, {bytes_text(case.bytes)}")
     return torch.cuda.get_device_name(), samples
+
+
+def _host(name: str) -> str:
+    return f"{name}, host"
 
 
 def _timed(call: Callable[[], Any], times: int) -> tuple[float, float]:
@@ -216,7 +258,7 @@ def _rows(ranks: int, of_ranks: list[Samples]) -> list[Row]:
 
 def _print_tables(rows: list[Row]) -> None:
     found = {(row.ranks, row.op, row.contender, row.bytes): row.us for row in rows}
-    for ranks in RANKS:
+    for ranks in _numbers_of_ranks(rows):
         for op in OPS:
             names = list(dict.fromkeys(row.contender for row in rows if row.op == op))
             print(f"\n{op}, {ranks} ranks")
@@ -224,17 +266,27 @@ def _print_tables(rows: list[Row]) -> None:
             print_table(["bytes a rank", *names], lines)
 
 
+def _numbers_of_ranks(rows: list[Row]) -> list[int]:
+    return sorted({row.ranks for row in rows})
+
+
 def claims_of(rows: list[Row]) -> list[Claim]:
     found = {(row.ranks, row.op, row.contender, row.bytes): row.us for row in rows}
     large = [size for size in SIZES if size >= LARGE]
+    numbers = _numbers_of_ranks(rows)
 
     def most(op: str, peer: str) -> float:
-        return max(found[r, op, OURS, b] / found[r, op, peer, b] for r in RANKS for b in large)
+        return max(found[r, op, OURS, b] / found[r, op, peer, b] for r in numbers for b in large)
+
+    def host(op: str, name: str) -> float:
+        return max(found[r, op, _host(name), b] for r in numbers for b in SIZES)
 
     from_large = f"from {bytes_text(LARGE)}"
-    gather, scatter = most("gather", COPY), most("reduce-scatter", COPY)
-    host = max(found[r, "gather", HOST, b] for r in RANKS for b in SIZES)
-    nccl = min(found[r, op, NCCL, b] / found[r, op, OURS, b] for r in RANKS for op in OPS for b in SIZES)
+    gather, scatter, refit = most("gather", COPY), most("reduce-scatter", COPY), most(REFIT, COPY)
+    of_gather, of_refit = host("gather", OURS), host(REFIT, OURS)
+    nccl = min(
+        found[key[0], key[1], NCCL, key[3]] / us for key, us in found.items() if key[1] != REFIT and key[2] == OURS
+    )
     return [
         Claim(f"a gather {from_large}: at most {TIMES_COPY:g} times a copy", f"{gather:.2f}", gather <= TIMES_COPY),
         Claim(
@@ -242,7 +294,9 @@ def claims_of(rows: list[Row]) -> list[Claim]:
             f"{scatter:.2f}",
             scatter <= TIMES_SUM,
         ),
-        Claim(f"host time of a gather: under {HOST_US:g} µs", us_text(host), host < HOST_US),
+        Claim(f"a refit {from_large}: at most {TIMES_COPY:g} times a copy", f"{refit:.2f}", refit <= TIMES_COPY),
+        Claim(f"host time of a gather: under {HOST_US:g} µs", us_text(of_gather), of_gather < HOST_US),
+        Claim(f"host time of a refit: under {REFIT_HOST_US:g} µs", us_text(of_refit), of_refit < REFIT_HOST_US),
         Claim("faster than NCCL between ranks of one GPU, everywhere", f"{nccl:.1f} times at least", nccl > 1),
     ]
 

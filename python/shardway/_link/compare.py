@@ -39,7 +39,9 @@ def put_together(role: str, size: int, said: Mapping[int, Message]) -> tuple[Mod
             by_name.setdefault(name, {})[rank] = entry
     for name, entries in by_name.items():
         problems += _problems_of(name, role, size, entries)
-        model.entries[name] = _whole_on(entries) if "placements" not in _first(entries) else _first(entries)
+        entry = _whole_on(entries) if "placements" not in _first(entries) else _first(entries)
+        on_gpu = all(name in said.get(rank, {}).get("on_gpu", ()) for rank in entry["mesh"])
+        model.entries[name] = {**entry, "on_gpu": True} if on_gpu else entry
         model.holders[name] = sorted(entries)
     return model, problems
 

@@ -38,6 +38,14 @@ class Declared:
     def here(self) -> dict[str, Tensor]:
         return {name: part for name, part in self.parts.items() if part is not None}
 
+    def on_gpu(self) -> list[str]:
+        """Names of which this rank's part is there."""
+        return [name for name, part in self.here().items() if part.is_cuda]
+
     def said(self, do: str, cast: bool = False) -> Message:
         message: Message = {"do": do, "tensors": self.entries, "problems": self.problems, "cast": cast, "version": 0}
-        return {**message, "refused": self.refused} if self.refused else message
+        if self.refused:
+            message["refused"] = self.refused
+        if names := self.on_gpu():
+            message["on_gpu"] = names
+        return message

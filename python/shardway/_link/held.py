@@ -14,10 +14,16 @@ from torch import Tensor
 
 from shardway._memory import empty
 
+from .devices import gpus_of, wait_for
+
 MOST_HELD = 2
 _GRACE_S = 60.0
 
 Parts: TypeAlias = dict[str, Tensor | None]
+
+
+def _room_for(part: Tensor) -> Tensor:
+    return torch.empty_like(part) if part.is_cuda else empty(*part.shape, dtype=part.dtype)
 
 
 class HeldVersions:
@@ -43,6 +49,7 @@ class HeldVersions:
                 buffer = buffers[name]
                 if part is not None and buffer is not None:
                     buffer.copy_(part)
+        wait_for(gpus_of(parts.values()))  # the thread has a stream of its own
         with self._changed:
             self._queue.append(buffers)
             self._changed.notify_all()
@@ -68,9 +75,7 @@ class HeldVersions:
     def _buffers(self, parts: Mapping[str, Tensor | None], timeout_s: float) -> Parts:
         if self._made < MOST_HELD and not self._free:
             self._made += 1
-            made = {
-                name: None if part is None else empty(*part.shape, dtype=part.dtype) for name, part in parts.items()
-            }
+            made = {name: None if part is None else _room_for(part) for name, part in parts.items()}
             self._version_bytes = sum(buffer.nbytes for buffer in made.values() if buffer is not None)
             return made
         self._wait(lambda: bool(self._free), timeout_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ from shardway._collectives import all_reduce
 from shardway._prepare import PreparedCall, prepare
 
 from .claim import Claim
+from .devices import gpus_of, share_one_gpu, wait_for
 from .hub_store import HubStore
 from .layouts import layout_of
 from .load import Loader
@@ -27,10 +28,12 @@ from .portions import portions
 from .prepared_moves import Move, PreparedMoves
 from .wire import Message
 
+Parts: TypeAlias = Mapping[str, Tensor | None]
+
 
 @dataclass
 class Rounding:
-    """A destination of another dtype, and where its values arrive first."""
+    """A destination of another dtype or device, and where its values arrive first."""
 
     destination: Tensor
     arrived: Tensor
@@ -56,8 +59,9 @@ class JointGroup:
         self._group = _made_group(store, self._backend, f"link_{generation}")
         if self._shares_memory:
             store.close()
-        direct = [move for move in moves if move.portion == 0]
-        self._moving = PreparedMoves(direct, self._group, self.rank, self._role)
+        self._direct = [move for move in moves if move.portion == 0]
+        self._moving: list[PreparedMoves] = []  # of the CPU, and of GPUs; made with the first version
+        self._gpus: set[torch.device] = set()  # of this rank's tensors
         self._roundings: list[Rounding] = []
         self._portions = self._with_loads(moves)
         self._said = torch.zeros(2, dtype=torch.int64)
@@ -67,8 +71,8 @@ class JointGroup:
 
     def move(
         self,
-        parts: Mapping[str, Tensor | None],
-        destinations: Mapping[str, Tensor | None],
+        parts: Parts,
+        destinations: Parts,
         loader: Loader,
         sets: int,
     ) -> None:
@@ -76,12 +80,13 @@ class JointGroup:
         redistribution of all tensors for all roles. A prepared one: the same destinations each time. What goes to Loads
         follows, portion by portion."""
         if self._vote is None:
-            if self._moving.moves:
-                self._prepare(parts, destinations)
+            self._sort_by_device(parts, destinations)
+            for moving in self._moving:
+                self._prepare(moving, parts, destinations)
             self._vote = prepare(all_reduce, self._said, op="min", group=self._group)
             self._round()
             loader.make_room(portion.pieces for portion in self._portions)
-        elif self._moving.call is not None:
+        else:
             self._run_moves(parts, sets)
         loader.begin()
         for portion in self._portions:
@@ -94,7 +99,7 @@ class JointGroup:
 
     def plan(self, held_bytes: int) -> ModelPlan:
         """After the first version."""
-        all_moving = [self._moving, *(portion.moving for portion in self._portions)]
+        all_moving = [*self._moving, *(portion.moving for portion in self._portions)]
         made = [moving.call for moving in all_moving if moving.call is not None]
         staging = sum(rounding.arrived.nbytes for rounding in self._roundings)
         return ModelPlan(
@@ -117,7 +122,7 @@ class JointGroup:
     def try_version(
         self,
         version: int,
-        parts: Mapping[str, Tensor | None],
+        parts: Parts,
         sets: int,
         is_willing: bool,
         on_begin: Callable[[int], None],
@@ -144,31 +149,44 @@ class JointGroup:
         least, minus_most = self._vote.run().tolist()
         return bool(word == least == -minus_most and word)
 
-    # The prepared call.
+    # The prepared calls.
 
-    def _prepare(self, parts: Mapping[str, Tensor | None], destinations: Mapping[str, Tensor | None]) -> None:
-        moves = self._moving.moves
+    def _sort_by_device(self, parts: Parts, destinations: Parts) -> None:
+        """What is on the ranks' one GPU on both sides moves there, everything else on the CPU."""
+        self._gpus = gpus_of([*parts.values(), *destinations.values()])
+        is_shared = any(move.is_on_gpus for move in self._direct) and self._shares_memory
+        is_shared = is_shared and share_one_gpu(self._gpus, self._group)
+        for is_on_gpus in (False, True):
+            moves = [move for move in self._direct if (move.is_on_gpus and is_shared) == is_on_gpus]
+            if moves:
+                moving = PreparedMoves(moves, self._group, self.rank, self._role, is_on_gpus=is_on_gpus)
+                self._moving.append(moving)
+
+    def _prepare(self, moving: PreparedMoves, parts: Parts, destinations: Parts) -> None:
+        moves = moving.moves
         wanted = [
-            destinations[move.name] if is_here else None
-            for move, is_here in zip(moves, self._moving.is_here, strict=True)
+            destinations[move.name] if is_here else None for move, is_here in zip(moves, moving.is_here, strict=True)
         ]
         outs = [
-            out if out is not None and _can_land(out, move) else None for out, move in zip(wanted, moves, strict=True)
+            out if out is not None and out.is_cuda == moving.is_on_gpus and _can_land(out, move) else None
+            for out, move in zip(wanted, moves, strict=True)
         ]
-        self._roundings = [
+        self._roundings += [
             Rounding(destination, arrived.local)
-            for destination, out, arrived in zip(wanted, outs, self._moving.prepare(parts, outs), strict=True)
+            for destination, out, arrived in zip(wanted, outs, moving.prepare(parts, outs), strict=True)
             if destination is not None and out is None
         ]
 
-    def _run_moves(self, parts: Mapping[str, Tensor | None], sets: int) -> None:
-        self._moving.run(parts, sets)
+    def _run_moves(self, parts: Parts, sets: int) -> None:
+        for moving in self._moving:
+            moving.run(parts, sets)
         self._round()
 
     def _round(self) -> None:
         with torch.no_grad():
             for rounding in self._roundings:
                 rounding.destination.copy_(rounding.arrived)
+        wait_for(self._gpus)  # a version has moved when it is there
 
     def leave(self) -> None:
         """Whoever waits for this rank here is told."""
@@ -200,7 +218,8 @@ def _moves(roster: Message, first: Mapping[str, int]) -> list[Move]:
             entry = published[name]
             before = layout_of(entry, first[source], entry["dtype"])
             after = layout_of(subscribed[name], first[role], entry["dtype"])
-            moves.append(Move(name, role, before, after, portion))
+            is_on_gpus = "on_gpu" in entry and "on_gpu" in subscribed[name]
+            moves.append(Move(name, role, before, after, portion, is_on_gpus))
     return moves
 
 

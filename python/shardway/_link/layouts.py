@@ -67,8 +67,8 @@ def _check_mesh(layout: Layout, size: int) -> None:
 
 
 def _check_tensor(tensor: Tensor) -> None:
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
-        raise ValueError(f"it is on {tensor.device}, {tensor.layout}: a link moves dense tensors of the CPU")
+    if tensor.device.type not in ("cpu", "cuda") or tensor.layout != torch.strided or tensor.is_quantized:
+        raise ValueError(f"it is on {tensor.device}, {tensor.layout}: a link moves dense tensors of the CPU or a GPU")
 
 
 def entry_of(layout: Layout) -> Message:

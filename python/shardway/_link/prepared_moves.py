@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from shardway._C import Layout, MeshTensor
+from shardway._memory import empty
 from shardway._prepare import PreparedCall, prepare
 from shardway._redistribute import redistribute
 
@@ -23,18 +24,24 @@ class Move:
     before: Layout  # in ranks of the joint group, and in the source's dtype
     after: Layout
     portion: int  # 0, or the number of the exchange that brings it to a Load
+    is_on_gpus: bool = False  # on all ranks that have a part before or after
 
 
 class PreparedMoves:
-    """All ranks of the joint group have the same moves, and prepare and run them together."""
+    """All ranks of the joint group have the same moves, and prepare and run them together. Unless the moves are on
+    GPUs, parts that are there are copied to the CPU first."""
 
-    def __init__(self, moves: Sequence[Move], group: ProcessGroup, rank: int, role: str) -> None:
+    def __init__(
+        self, moves: Sequence[Move], group: ProcessGroup, rank: int, role: str, *, is_on_gpus: bool = False
+    ) -> None:
         self.moves = moves
+        self.is_on_gpus = is_on_gpus
         self.call: PreparedCall[Any] | None = None
         self.is_here = [move.role == role and rank in move.after.mesh.ranks for move in moves]
         self._group = group
         self._given_names = [move.name if rank in move.before.mesh.ranks else None for move in moves]
         self._last_parts: Mapping[str, Tensor | None] = {}
+        self._copies: dict[str, Tensor] = {}
 
     def prepare(self, parts: Mapping[str, Tensor | None], outs: Sequence[Tensor | None]) -> Any:
         """Moves `parts` for the first time, into `outs` where they are given. Returns what redistribute does."""
@@ -50,9 +57,17 @@ class PreparedMoves:
         """Again, from `parts`, of which so many sets alternate."""
         assert self.call is not None
         self.call.keep_ready(sets)
-        self.call.run_parts(None if parts is self._last_parts else self._given(parts))
+        is_new = parts is not self._last_parts or bool(self._copies)
+        self.call.run_parts(self._given(parts) if is_new else None)
         self._last_parts = parts
 
     def _given(self, parts: Mapping[str, Tensor | None]) -> list[Tensor | None]:
         """This rank's part for each move."""
-        return [None if name is None else parts[name] for name in self._given_names]
+        return [None if name is None else self._placed(name, parts[name]) for name in self._given_names]
+
+    def _placed(self, name: str, part: Tensor | None) -> Tensor | None:
+        if part is None or self.is_on_gpus or not part.is_cuda:
+            return part
+        if name not in self._copies:
+            self._copies[name] = empty(*part.shape, dtype=part.dtype)
+        return self._copies[name].copy_(part)

@@ -75,6 +75,13 @@ class Source:
         return self._version
 
     def _changes(self, declared: Declared) -> list[str]:
+        if declared is self._declared:
+            return []
         before, after = self._declared.entries, declared.entries
         names = sorted(before.keys() | after.keys())
-        return [f"{name}: it is not as it was published" for name in names if before.get(name) != after.get(name)]
+        moved = set(self._declared.on_gpu()) ^ set(declared.on_gpu())
+        return [
+            f"{name}: it is not as it was published"
+            for name in names
+            if before.get(name) != after.get(name) or name in moved
+        ]
