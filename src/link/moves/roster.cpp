@@ -25,6 +25,8 @@ void add_moves(const EntriesByName& published, const RosterRole& source, const J
     const auto found = published.find(name);
     if (found == published.end()) throw NotOurs("a roster in which nobody publishes " + name);
     const Json& entry = *found->second;
+    if (entry.contains("on_gpu") && wanted.contains("on_gpu"))
+      throw NotOurs("a roster in which " + name + " moves on a GPU: a job in C++ cannot take part");
     const DType dtype = dtype_named(entry.at("dtype").get<std::string>());
     moves.push_back({.name = name,
                      .role = target.name,
