@@ -46,6 +46,7 @@ constexpr const char* kExamples =
     "  shardway status\n"
     "  shardway doctor\n"
     "  shardway calibrate -n 4 -o topology.json\n"
+    "  shardway bench -n 4\n"
     "\n"
     "Exit codes: 0; 1 when the answer is no (there is no such plan, a rank is stuck,\n"
     "something is broken); 2 for a mistake in the call; launch gives that of the program.";

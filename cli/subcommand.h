@@ -34,6 +34,7 @@ Answer add_launch(CLI::App& options);
 Answer add_status(CLI::App& options);
 Answer add_doctor(CLI::App& options);
 Answer add_calibrate(CLI::App& options);
+Answer add_bench(CLI::App& options);
 Answer add_completion(CLI::App& options);
 
 inline constexpr Subcommand kSubcommands[] = {
@@ -42,6 +43,7 @@ inline constexpr Subcommand kSubcommands[] = {
     {"status", "what every rank of a running job is doing, and who holds the others up", add_status},
     {"doctor", "what is well on this machine, what is slow or broken, and what to do", add_doctor},
     {"calibrate", "measures what moving bytes costs on this machine, for plans to use", add_calibrate},
+    {"bench", "how fast collectives are on this machine, by size and number of ranks", add_bench},
     {"completion", "lets a shell complete what is typed", add_completion},
 };
 

@@ -1,15 +1,9 @@
 // shardway calibrate
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <array>
-#include <csignal>
-#include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 
-#include "cli/calibrate/trials.h"
+#include "cli/calibrate/watched_trials.h"
 #include "cli/notation.h"
 #include "cli/option_value.h"
 #include "cli/subcommand.h"
@@ -40,13 +34,11 @@ constexpr const char* kLesson =
     "Exit codes: 0; 1 when a rank fails, or nothing was measured; 2 for a mistake in the call; 130 when it\n"
     "was interrupted.";
 
-constexpr int64_t kMostCalibratedRanks = 256;
 constexpr int64_t kLeastBytes = 1024;
 constexpr int64_t kUsualMostBytes = 16 << 20;
 constexpr int64_t kLeastMostBytes = 8 * kLeastBytes;  // four sizes, two of them for the fit
 constexpr int64_t kMostMostBytes = int64_t{1} << 30;
 constexpr int64_t kUsualSeconds = 30;
-constexpr int kInterrupted = 128 + SIGINT;
 
 struct WrittenCalibrate {
   std::string ranks = {};
@@ -56,82 +48,11 @@ struct WrittenCalibrate {
   bool takes_whole_time = false;
 };
 
-int64_t read_ranks(const std::string& written) {
-  const int64_t ranks = read_count(written, "the number of ranks, such as 4");
-  if (ranks == 1) throw std::invalid_argument("one rank has nobody to send to; give at least 2");
-  if (ranks > kMostCalibratedRanks)
-    throw std::invalid_argument("is more than " + std::to_string(kMostCalibratedRanks) +
-                                ", the most that calibrate starts");
-  return ranks;
-}
-
 int64_t read_most(const std::string& written) {
   const int64_t bytes = read_bytes(written);
   if (bytes < kLeastMostBytes || bytes > kMostMostBytes)
     throw std::invalid_argument("the largest size is from 8KiB to 1GiB");
   return bytes;
-}
-
-volatile std::sig_atomic_t was_interrupted = 0;
-
-// The second signal ends the program as usual, and the ranks with it.
-void listen_for_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { was_interrupted = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-// One line on a terminal, rewritten as time goes by.
-class ProgressLine {
- public:
-  explicit ProgressLine(const TrialLimits& limits) : limits_(limits) {}
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-  ~ProgressLine() {
-    if (is_shown_) std::fputs("\r\033[K", stderr);
-  }
-
-  void show(const TrialProgress& progress) {
-    constexpr auto kPause = std::chrono::milliseconds(200);
-    const auto now = std::chrono::steady_clock::now();
-    if (!is_terminal_ || now < next_) return;
-    next_ = now + kPause;
-    const double left = static_cast<double>(limits_.time.count()) - progress.elapsed_s;
-    std::fprintf(stderr, "\r\033[Kmeasuring with %lld ranks: %.0f %% of round %s, at most %.0f s left",
-                 static_cast<long long>(limits_.ranks), 100 * progress.of_round,
-                 std::to_string(progress.rounds + 1).c_str(), std::max(left, 0.0));
-    is_shown_ = true;
-  }
-
- private:
-  const TrialLimits& limits_;
-  bool is_terminal_ = isatty(STDERR_FILENO) != 0;
-  bool is_shown_ = false;
-  std::chrono::steady_clock::time_point next_;
-};
-
-TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits) {
-  listen_for_interrupts();
-  ProgressLine line(limits);
-  try {
-    return measure(trials, limits, [&](const TrialProgress& progress) {
-      line.show(progress);
-      return was_interrupted == 0;
-    });
-  } catch (const std::runtime_error& failure) {
-    throw Refusal(failure.what());
-  }
-}
-
-std::string date_of_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  (void)std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
 }
 
 // An interrupted measurement does not take the place of another.
@@ -143,7 +64,7 @@ std::string place_for(const std::string& output, bool is_complete) {
 ExitCode answer(const WrittenCalibrate& written) {
   const auto seconds = [&] { return read_count(written.seconds, "a number of seconds, such as 60"); };
   const TrialLimits limits{
-      .ranks = value_of("--ranks", written.ranks, [&] { return read_ranks(written.ranks); }),
+      .ranks = value_of("--ranks", written.ranks, [&] { return read_trial_ranks(written.ranks); }),
       .time = std::chrono::seconds(written.seconds.empty() ? kUsualSeconds
                                                            : value_of("--seconds", written.seconds, seconds)),
       .takes_whole_time = written.takes_whole_time};
@@ -165,7 +86,7 @@ ExitCode answer(const WrittenCalibrate& written) {
   write_whole(place, to_json(found->topology, found->calibration) + "\n");
   print(report_of(*found) + place +
         (results.is_complete ? " is written\n" : " has what was measured until the interruption\n"));
-  return results.is_complete ? ExitCode::yes : static_cast<ExitCode>(kInterrupted);
+  return results.is_complete ? ExitCode::yes : kInterrupted;
 }
 
 }  // namespace

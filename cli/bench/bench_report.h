@@ -1,0 +1,46 @@
+// What a bench found, as a table, CSV, JSON and a picture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/price/calibration.h"
+
+namespace shardway::cli {
+
+inline constexpr int64_t kBenchItemBytes = 4;  // all calls move f32
+
+// One call of a bench, in the columns of nccl-tests. A GB is 10^9 bytes.
+struct BenchRow {
+  MeasuredCall call = {};
+  double algbw = 0;  // GB/s: bytes by time
+  double busbw = 0;  // GB/s: what each rank moves to or from others, by time
+};
+
+// Where and when it ran.
+struct BenchSetting {
+  std::string version = {};
+  std::string machine = {};
+  std::string processor = {};
+  std::string kernel = {};
+  int64_t cores = 1;
+  int64_t ranks = 2;
+  std::string date = {};
+  bool is_complete = true;
+};
+
+struct BenchResult {
+  BenchSetting setting = {};
+  std::vector<BenchRow> rows = {};
+};
+
+// Of the trials that were repeated at least twice. us[trial][repetition].
+BenchResult bench_result(const std::vector<Trial>& trials, const std::vector<std::vector<double>>& us,
+                         BenchSetting setting);
+
+std::string bench_text(const BenchResult& result);
+std::string bench_csv(const BenchResult& result);
+std::string bench_json(const BenchResult& result);
+std::string bench_svg(const BenchResult& result);
+
+}  // namespace shardway::cli
