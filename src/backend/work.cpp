@@ -250,7 +250,7 @@ bool ReceiveWork::isCompleted() {
   if (!home().is_this()) return true;
   try {
     if (!mailbox().is_done(receipt_)) {
-      if (!receiving_.engine->group().is_lost()) return Work::isCompleted();
+      if (!receiving_.engine->group().is_lost()) return ToldWork::isCompleted();
       mailbox().wait(receipt_, receiving_.timeout);  // throws
     }
     settle([this] { check(); });
@@ -266,7 +266,7 @@ void ReceiveWork::abort() { mailbox().give_up(receipt_); }
 
 bool ReceiveWork::wait(std::chrono::milliseconds timeout) {
   home().check();
-  if (!Work::isCompleted()) {
+  if (!ToldWork::isCompleted()) {
     try {
       mailbox().wait(receipt_, timeout > kNoTimeout ? timeout : receiving_.timeout);
       settle([this] { check(); });

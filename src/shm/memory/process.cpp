@@ -98,7 +98,7 @@ uint64_t fork_generation() {
 
 namespace {
 
-[[maybe_unused]] const uint64_t generation_at_load = fork_generation();
+[[maybe_unused]] const uint64_t kGenerationAtLoad = fork_generation();
 
 }  // namespace
 

@@ -13,10 +13,12 @@ namespace {
 
 // torch makes static objects for its first error, under a lock of the C library's that fork does not know of.
 // A child that is told by the first error would wait for a thread of its parent's. So the first is made here.
-[[maybe_unused]] const bool has_error_at_load = [] {
+bool has_made_first_error() {
   const c10::DistBackendError first({__func__, __FILE__, __LINE__}, "");
   return true;
-}();
+}
+
+[[maybe_unused]] const bool kHasErrorAtLoad = has_made_first_error();
 
 }  // namespace
 
