@@ -132,13 +132,13 @@ std::vector<Collective> collectives(const HostMap& hosts, int64_t part_bytes, in
   for (const int64_t piece : call_pieces(whole, item_bytes(kDType), hosts)) {
     const ReducedRun run{
         .elements = piece, .element_bytes = item_bytes(kDType), .sum_bytes = item_bytes(kDType)};
-    all_reduce_in_pieces.push_back(
+    all_reduce_in_pieces.emplace_back(
         [=](int64_t rank) { return all_reduce_routes(run, rank, hosts).combination; });
-    all_reduce_in_pieces.push_back(
+    all_reduce_in_pieces.emplace_back(
         [=](int64_t rank) { return all_reduce_routes(run, rank, hosts).collection; });
-    broadcast_in_pieces.push_back(
+    broadcast_in_pieces.emplace_back(
         [=](int64_t rank) { return spread_broadcast(piece, 0, rank, hosts).shares; });
-    broadcast_in_pieces.push_back(
+    broadcast_in_pieces.emplace_back(
         [=](int64_t rank) { return spread_broadcast(piece, 0, rank, hosts).collection; });
   }
   return {{"all_gather_v", part_bytes, gather_parts, gather_parts, {0}},

@@ -7,7 +7,7 @@
 namespace shardway {
 namespace {
 
-// Measured on 2 hosts of 4 ranks and 4 of 2: pieces of less than 1 MiB cost more than they hide.
+// Smaller pieces cost more in meetings and messages than they hide (docs/decisions/0021).
 constexpr int64_t kLeastBytes = 2 << 20;
 constexpr int64_t kMostPieces = 8;
 
