@@ -116,6 +116,8 @@ JointGroup::JointGroup(std::string generation, const Roster& roster, const Claim
     portions_.emplace_back(moves_in_portion(roster, portion), group_, rank, claim.role);
 }
 
+JointGroup::~JointGroup() = default;
+
 void JointGroup::move(const SharedTensors& parts, const TensorsByName& destinations) {
   if (!vote_) {
     if (!direct_.moves().empty()) prepare_moves(parts, destinations);

@@ -32,6 +32,10 @@ class JointGroup {
   JointGroup(std::string generation, const Roster& roster, const Claim& claim,
              const std::shared_ptr<HubConnection>& meeting, std::chrono::milliseconds timeout);
 
+  ~JointGroup();
+  JointGroup(const JointGroup&) = delete;
+  JointGroup& operator=(const JointGroup&) = delete;
+
   const std::string& generation() const { return generation_; }
 
   // Whether all ranks have had a version, so that they need no hub for the next.
