@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -23,14 +19,9 @@ import torch.distributed as dist
 import shardway as sw
 from shardway import _C
 from shardway._files import usual_mode, write_whole
+from shardway._timing import INTERRUPTED, Call, TimedCall, TrialClock, measure
 
-_MANY_BYTES = 1 << 20
-_LEAST_ROUNDS = 6
-_KNOWN_WELL = 0.03
 _ITEM_BYTES = 4
-_INTERRUPTED = 128 + signal.SIGINT
-
-Call = Callable[[torch.Tensor], object]
 
 
 def _redistribute_call(elements: int, parts: str) -> Call:
@@ -62,61 +53,8 @@ def _call_of(op: str, elements: int, kind_of_parts: str) -> tuple[Call, int]:
     return lambda x: sw.all_to_all_v(x, sent, recv_sizes=received), elements
 
 
-class _Trial:
-    def __init__(self, op: str, size: int, parts: str) -> None:
-        self.call, elements = _call_of(op, size // _ITEM_BYTES, parts)
-        self.repetitions = 2 if size >= _MANY_BYTES else 8
-        self.input = torch.ones(elements)
-        self.us: list[float] = []
-
-    def time(self) -> float:
-        """What it takes the slowest rank, in microseconds."""
-        self.input.fill_(1.0)
-        dist.barrier()
-        begin = time.perf_counter_ns()
-        self.call(self.input)
-        own = torch.tensor([time.perf_counter_ns() - begin])
-        dist.all_reduce(own, dist.ReduceOp.MAX)
-        return int(own) / 1e3
-
-    def retest_error(self) -> float:
-        even, odd = statistics.median(self.us[::2]), statistics.median(self.us[1::2])
-        return 2 * abs(even - odd) / (even + odd)
-
-
-class _Clock:
-    """When to stop. Every rank comes to the same answer."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-        self.was_interrupted = False
-
-    def interrupt(self, *_: object) -> None:
-        self.was_interrupted = True
-
-    def is_over(self, rounds: int, trial: int, trials: list[_Trial]) -> bool:
-        has_time = rounds == 0 or time.monotonic() < self._end
-        is_known = (
-            trial == 0
-            and rounds >= _LEAST_ROUNDS
-            and statistics.median(each.retest_error() for each in trials) <= _KNOWN_WELL
-        )
-        state = torch.tensor([int(self.was_interrupted), int(not has_time or is_known)])
-        dist.all_reduce(state, dist.ReduceOp.MAX)
-        self.was_interrupted = bool(state[0])
-        return bool(state.any())
-
-
-def _measure(trials: list[_Trial], clock: _Clock) -> None:
-    for trial in trials:
-        trial.time()  # touches memory: it does not count
-    rounds = 0
-    while True:
-        for number, trial in enumerate(trials):
-            if clock.is_over(rounds, number, trials):
-                return
-            trial.us += [trial.time() for _ in range(trial.repetitions)]
-        rounds += 1
+def _timed(op: str, size: int, parts: str) -> TimedCall:
+    return TimedCall(*_call_of(op, size // _ITEM_BYTES, parts), size)
 
 
 def _problem_with(output: Path) -> str:
@@ -141,7 +79,7 @@ def _problem(output: Path) -> str:
     return said[0]
 
 
-def _finish(trials: list[_Trial], most: int, output: Path, *, is_complete: bool) -> int:
+def _finish(trials: list[TimedCall], most: int, output: Path, *, is_complete: bool) -> int:
     """On rank 0: writes and prints what was found. Returns the exit code."""
     engine = "" if os.environ.get("SHARDWAY_TRANSPORT") == "c10d" else ", shared memory where it can"
     date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -155,7 +93,7 @@ def _finish(trials: list[_Trial], most: int, output: Path, *, is_complete: bool)
         output = output.with_name(output.name + ".partial")
     write_whole(output, text, usual_mode())
     print(f"{report}{output} is written", flush=True)
-    return 0 if is_complete else _INTERRUPTED
+    return 0 if is_complete else INTERRUPTED
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:
@@ -180,11 +118,10 @@ def _main(words: list[str]) -> int:
             if dist.get_rank() == 0:
                 print(f"shardway.calibrate: {problem}", file=sys.stderr, flush=True)
             return 2
-        trials = [_Trial(*trial) for trial in _C.trials_up_to(arguments.most)]
-        clock = _Clock(arguments.seconds)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, clock.interrupt)
-        _measure(trials, clock)
+        trials = [_timed(*trial) for trial in _C.trials_up_to(arguments.most)]
+        clock = TrialClock(arguments.seconds)
+        clock.listen()
+        measure(trials, clock)
         if dist.get_rank() != 0:
             return 0
         return _finish(trials, arguments.most, arguments.output, is_complete=not clock.was_interrupted)
