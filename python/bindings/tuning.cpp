@@ -1,9 +1,8 @@
 // The tuning of shardway/shm.h for Python.
-#include "shardway/shm.h"
-
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings.h"
+#include "shardway/shm.h"
 
 namespace shardway::python {
 namespace {

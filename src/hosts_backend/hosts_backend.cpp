@@ -4,8 +4,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "backend/meeting.h"
-#include "c10d_calls/memory.h"
 #include "backend/run_or_post.h"
+#include "c10d_calls/memory.h"
 #include "c10d_calls/routed.h"
 
 namespace shardway::backend {
