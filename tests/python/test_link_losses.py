@@ -201,6 +201,26 @@ def test_a_replica_that_dies_costs_the_other_nothing():
     run_jobs({"trainer": (1, train), "a": (1, serve), "b": (1, die)}, dying=[("b", 0)])
 
 
+def test_an_exception_that_ends_the_block_is_told_as_a_loss():
+    def train(place: Place) -> None:
+        with place.connect(timeout=20) as link:
+            source = link.publish({"w": torch.ones(2)})
+            assert source.send() == 1
+            with pytest.raises(dist.DistBackendError, match="a subscriber is gone: role generator rank 1"):
+                source.send()
+
+    def generate(place: Place) -> None:
+        place.await_holder()
+        with pytest.raises(KeyError if place.rank == 1 else dist.DistBackendError), place.connect(timeout=20) as link:
+            target = link.subscribe({"w": poisoned(2)})
+            assert target.receive() == 1
+            if place.rank == 1:
+                raise KeyError("of the caller's own")
+            target.receive()
+
+    run_jobs({"trainer": (1, train), "generator": (2, generate)})
+
+
 def _await_subscribers(link: sw.JobLink, count: int) -> None:
     registry = link._membership._hub._registry
     while sum(role.is_agreed for role in list(registry.roles.values())) < count:

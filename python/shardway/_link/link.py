@@ -41,6 +41,7 @@ class JobLink:
         self._version = 0
         self._told_of: list[str] = []  # roles whose loss was raised, since the last transfer
         self._ended = ""
+        self._is_failing = False
         self._finish: Callable[[], None] = _nothing
         self._held_bytes: Callable[[], int] = int  # 0
         try:
@@ -93,7 +94,8 @@ class JobLink:
         return self.plan.explain()
 
     def close(self) -> None:
-        """Leaves. The other roles are told; what was sent has arrived, or this raises why not."""
+        """Leaves. The other roles are told; what was sent has arrived, or this raises why not. A `with` block that ends
+        in an exception leaves as if this process had died."""
         is_own = os.getpid() == self._process
         try:
             if is_own and not self._ended:
@@ -101,7 +103,7 @@ class JobLink:
         finally:
             self._finish = _nothing
             if is_own:
-                self._membership.leave()
+                self._membership.leave(is_failing=self._is_failing)
                 self.leave_joint_group()
             self._joint = None
             self._ended = self._ended or "it was closed"
@@ -114,6 +116,7 @@ class JobLink:
     ) -> None:
         if error is not None:
             self._finish = _nothing  # nobody would wait for what is under way
+            self._is_failing = not isinstance(error, SystemExit)
         self.close()
 
     def __repr__(self) -> str:

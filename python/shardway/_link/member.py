@@ -202,9 +202,10 @@ class Membership:
             self.connection.close()
         self.connection = None
 
-    def leave(self) -> None:
+    def leave(self, *, is_failing: bool = False) -> None:
+        """A process that fails says nothing: the others are told that it is lost."""
         if self.connection is not None:
-            self.connection.leave()
+            self.connection.close() if is_failing else self.connection.leave()
             self.connection = None
         if self._hub is not None:
             self._hub.close()
