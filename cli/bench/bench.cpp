@@ -81,7 +81,7 @@ std::vector<Value> read_list(const std::string& written, const std::vector<Value
         names.emplace_back(name_of(value));
         list += (list.empty() ? "" : ", ") + names.back();
       }
-      throw std::invalid_argument("'" + word + "' is not one of " + list + did_you_mean(word, names));
+      throw std::invalid_argument("'" + word + "' is not one of " + list.append(did_you_mean(word, names)));
     }
     values.push_back(*found);
     begin = end + 1;

@@ -66,7 +66,7 @@ class Rank {
         found["states"] = states;
         return found;
       } catch (const c10::DistBackendError& error) {
-        errors.push_back(error.what_without_backtrace());
+        errors.emplace_back(error.what_without_backtrace());
         states.push_back(state());
       }
     }
@@ -144,7 +144,8 @@ void run(const std::vector<std::string>& words) {
       {"explain", [&] { return rank.explain(); }},
       {"close", [&] { return rank.close(); }},
   };
-  for (std::string word; std::getline(std::cin, word);) std::cout << came_of(calls.at(word)) << std::endl;
+  for (std::string word; std::getline(std::cin, word);)
+    std::cout << came_of(calls.at(word)) << '\n' << std::flush;
 }
 
 }  // namespace
@@ -154,6 +155,6 @@ int main(int count, char** words) {
     run({words, words + count});
     return nullptr;
   });
-  if (!ended.is_null()) std::cout << ended << std::endl;
+  if (!ended.is_null()) std::cout << ended << '\n';
   return ended.is_null() ? 0 : 1;
 }
