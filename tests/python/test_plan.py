@@ -273,7 +273,7 @@ BAD_FILES = {
     "truncated": (json.dumps(FIGURES)[:-5], ["not JSON", "line 1"]),
     "no JSON": ("latency: 3", ["not JSON"]),
     "a list": ("[1]", ["must be an object"]),
-    "another version": (json.dumps({**FIGURES, "version": 2}), ["version", "is 2", "reads version 1"]),
+    "another version": (json.dumps({**FIGURES, "version": 3}), ["version", "is 3", "reads versions 1 and 2"]),
     "no version": (json.dumps({"base_us": 5}), ["version"]),
     "NaN": (json.dumps({**FIGURES, "base_us": math.nan}), ["not JSON"]),
     "infinite": (json.dumps(FIGURES).replace("5", "1e999"), ["1e999"]),
