@@ -175,7 +175,7 @@ TEST(Plan, WhatItLostToIsNotCheaperAndSaysWhy) {
       before = lost.cost_us;
     }
   }
-  EXPECT_GT(alternatives, tries(1000));
+  EXPECT_GT(alternatives, tries(1000) / 4);  // or the test says little
 }
 
 TEST(Plan, NamesTheDirectExchangeAndDTensorsOrderAmongWhatLost) {
