@@ -1,12 +1,12 @@
 #include "backend/work.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "shm/board/interrupt.h"
+#include "transport/common/starting_stream.h"
 #include "transport/shm/shm_errors.h"
 
 namespace shardway::backend {
@@ -20,10 +20,6 @@ c10::intrusive_ptr<c10::ivalue::Future> new_future(const std::vector<at::Tensor>
   std::vector<c10::Device> devices;
   if (!tensors.empty() && tensors.front().is_cuda()) devices.push_back(tensors.front().device());
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
-}
-
-c10::Stream current_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 // The content of a message, such as "3 elements of float32". The kind is what the sender claims.

@@ -17,15 +17,9 @@ Tensors on_the_cpu(const Tensors& list) {
 
 }  // namespace
 
-Terms RoutedCollectives::agreed(Collective call, const std::function<Terms()>& terms) {
-  Terms said;
-  memory_.in_turn([&](shm::SharedGroup& group) {
-    table_.run(group, call, [&] {
-      said = terms();
-      return Prepared{said};
-    });
-  });
-  return said;
+void RoutedCollectives::agree(Collective call, const std::function<Terms()>& terms) {
+  memory_.in_turn(
+      [&](shm::SharedGroup& group) { table_.run(group, call, [&] { return Prepared{terms()}; }); });
 }
 
 // The caller's tensors are copied to the CPU, for which the host waits.
@@ -41,7 +35,7 @@ void RoutedCollectives::barrier() {
 }
 
 void RoutedCollectives::all_reduce(const at::Tensor& t, const c10d::ReduceOp& op) {
-  agreed(Collective::dist_all_reduce, [&] { return all_reduce_terms(place(), t, op); });
+  agree(Collective::dist_all_reduce, [&] { return all_reduce_terms(place(), t, op); });
   if (const auto known = routed::op_of(op, t)) return routed::all_reduce(transport_, t, *known);
   const at::Tensor copy = t.cpu();
   on_cpu([&](Collectives& memory) { memory.all_reduce(copy, op); });
@@ -59,12 +53,12 @@ void RoutedCollectives::sparse_all_reduce(const at::Tensor& t, const c10d::Reduc
 }
 
 void RoutedCollectives::broadcast(const at::Tensor& t, int64_t root) {
-  agreed(Collective::dist_broadcast, [&] { return broadcast_terms(place(), t, root); });
+  agree(Collective::dist_broadcast, [&] { return broadcast_terms(place(), t, root); });
   routed::broadcast(transport_, t, root);
 }
 
 void RoutedCollectives::reduce(const at::Tensor& t, const c10d::ReduceOp& op, int64_t root) {
-  agreed(Collective::dist_reduce, [&] { return reduce_terms(place(), t, op, root); });
+  agree(Collective::dist_reduce, [&] { return reduce_terms(place(), t, op, root); });
   if (const auto known = routed::op_of(op, t)) return routed::reduce(transport_, t, *known, root);
   const at::Tensor copy = t.cpu();
   on_cpu([&](Collectives& memory) { memory.reduce(copy, op, root); });
@@ -72,28 +66,28 @@ void RoutedCollectives::reduce(const at::Tensor& t, const c10d::ReduceOp& op, in
 }
 
 void RoutedCollectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
-  agreed(Collective::dist_all_gather, [&] { return all_gather_terms(place(), outputs, input); });
+  agree(Collective::dist_all_gather, [&] { return all_gather_terms(place(), outputs, input); });
   routed::all_gather(transport_, outputs, packed(input));
 }
 
 void RoutedCollectives::all_gather_single(const at::Tensor& output, const at::Tensor& input) {
-  agreed(Collective::dist_all_gather, [&] { return all_gather_single_terms(place(), output, input); });
+  agree(Collective::dist_all_gather, [&] { return all_gather_single_terms(place(), output, input); });
   routed::all_gather_single(transport_, output, packed(input));
 }
 
 void RoutedCollectives::gather(const Tensors& outputs, const at::Tensor& input, int64_t root) {
-  agreed(Collective::dist_gather, [&] { return gather_terms(place(), outputs, input, root); });
+  agree(Collective::dist_gather, [&] { return gather_terms(place(), outputs, input, root); });
   routed::gather(transport_, outputs, packed(input), root);
 }
 
 void RoutedCollectives::scatter(const at::Tensor& output, const Tensors& inputs, int64_t root) {
-  agreed(Collective::dist_scatter, [&] { return scatter_terms(place(), output, inputs, root); });
+  agree(Collective::dist_scatter, [&] { return scatter_terms(place(), output, inputs, root); });
   routed::scatter(transport_, output, inputs, root);
 }
 
 void RoutedCollectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs,
                                        const c10d::ReduceOp& op) {
-  agreed(Collective::dist_reduce_scatter, [&] { return reduce_scatter_terms(place(), output, inputs, op); });
+  agree(Collective::dist_reduce_scatter, [&] { return reduce_scatter_terms(place(), output, inputs, op); });
   if (const auto known = routed::op_of(op, output))
     return routed::reduce_scatter(transport_, output, inputs, *known);
   const at::Tensor copy = at::empty_like(output, output.options().device(at::kCPU));
@@ -103,8 +97,8 @@ void RoutedCollectives::reduce_scatter(const at::Tensor& output, const Tensors& 
 
 void RoutedCollectives::reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
                                               const c10d::ReduceOp& op) {
-  agreed(Collective::dist_reduce_scatter,
-         [&] { return reduce_scatter_single_terms(place(), output, input, op); });
+  agree(Collective::dist_reduce_scatter,
+        [&] { return reduce_scatter_single_terms(place(), output, input, op); });
   if (const auto known = routed::op_of(op, output))
     return routed::reduce_scatter_single(transport_, output, packed(input), *known);
   const at::Tensor copy = at::empty_like(output, output.options().device(at::kCPU));
@@ -113,15 +107,15 @@ void RoutedCollectives::reduce_scatter_single(const at::Tensor& output, const at
 }
 
 void RoutedCollectives::all_to_all(const Tensors& outputs, const Tensors& inputs) {
-  agreed(Collective::dist_all_to_all, [&] { return all_to_all_terms(place(), outputs, inputs); });
+  agree(Collective::dist_all_to_all, [&] { return all_to_all_terms(place(), outputs, inputs); });
   routed::all_to_all(transport_, outputs, inputs);
 }
 
 void RoutedCollectives::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                                           const std::vector<int64_t>& output_splits,
                                           const std::vector<int64_t>& input_splits) {
-  agreed(Collective::dist_all_to_all,
-         [&] { return all_to_all_single_terms(place(), output, input, output_splits, input_splits); });
+  agree(Collective::dist_all_to_all,
+        [&] { return all_to_all_single_terms(place(), output, input, output_splits, input_splits); });
   routed::all_to_all_single(transport_, output, packed(input), output_splits, input_splits);
 }
 

@@ -46,7 +46,7 @@ class RoutedCollectives : public Collectives {
   }
 
   // Collective: throws the same c10::ValueError on every rank if `terms` throws on one, or if ranks disagree.
-  Terms agreed(Collective call, const std::function<Terms()>& terms);
+  void agree(Collective call, const std::function<Terms()>& terms);
   void on_cpu(const std::function<void(Collectives&)>& call);
 
   Transport& transport_;

@@ -41,7 +41,6 @@ class JobLink:
         self._version = 0
         self._told_of: list[str] = []  # roles whose loss was raised, since the last transfer
         self._ended = ""
-        self._is_failing = False
         self._finish: Callable[[], None] = _nothing
         self._held_bytes: Callable[[], int] = int  # 0
         try:
@@ -96,6 +95,9 @@ class JobLink:
     def close(self) -> None:
         """Leaves. The other roles are told; what was sent has arrived, or this raises why not. A `with` block that ends
         in an exception leaves as if this process had died."""
+        self._close(is_failing=False)
+
+    def _close(self, *, is_failing: bool) -> None:
         is_own = os.getpid() == self._process
         try:
             if is_own and not self._ended:
@@ -103,7 +105,7 @@ class JobLink:
         finally:
             self._finish = _nothing
             if is_own:
-                self._membership.leave(is_failing=self._is_failing)
+                self._membership.leave(is_failing=is_failing)
                 self.leave_joint_group()
             self._joint = None
             self._ended = self._ended or "it was closed"
@@ -116,8 +118,7 @@ class JobLink:
     ) -> None:
         if error is not None:
             self._finish = _nothing  # nobody would wait for what is under way
-            self._is_failing = not isinstance(error, SystemExit)
-        self.close()
+        self._close(is_failing=error is not None and not isinstance(error, SystemExit))
 
     def __repr__(self) -> str:
         state = f"closed: {self._ended}" if self._ended else f"{self._membership.address}"

@@ -5,13 +5,10 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace shardway {
-namespace {
 
 c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
-
-}  // namespace
 
 StartingStream::StartingStream(const at::Tensor& t) : stream_(current_stream(t.device())) {}
 

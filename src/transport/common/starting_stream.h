@@ -8,6 +8,8 @@
 
 namespace shardway {
 
+c10::Stream current_stream(c10::Device device);
+
 class StartingStream {
  public:
   explicit StartingStream(const at::Tensor& t);  // the current stream of the tensor's device

@@ -1,8 +1,9 @@
 #include "transport/ipc/native_stream.h"
 
 #include <c10/core/Stream.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+
+#include "transport/common/starting_stream.h"
 
 namespace shardway {
 namespace {
@@ -19,9 +20,6 @@ cuda::Stream handle_of(const AnyStream& stream) {
 
 }  // namespace
 
-cuda::Stream native_stream(c10::Device device) {
-  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  return handle_of(stream);
-}
+cuda::Stream native_stream(c10::Device device) { return handle_of(current_stream(device)); }
 
 }  // namespace shardway
