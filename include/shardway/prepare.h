@@ -52,6 +52,12 @@ class PreparedCall {
   // many sets, and keep their tensors; by default for the last one.
   void keep_ready(int64_t sets);
 
+  // Collective: from now on the tensors stay the same, and where they are, on every rank; a run that finds
+  // one elsewhere throws. Ranks that share a GPU then have nothing to tell one another: a run queues its
+  // work, the host waits for nobody, and a run may be captured in a CUDA graph. Every rank has to replay it
+  // as often as the others, in the same order.
+  void fix();
+
   // Local: releases tensors and buffers. A later run throws.
   void close();
 

@@ -50,6 +50,7 @@ void bind_prepare(py::module_& module) {
           },
           py::arg("problem"))
       .def("keep_ready", &PreparedCall::keep_ready, py::arg("sets"))
+      .def("fix", &PreparedCall::fix, py::call_guard<py::gil_scoped_release>())
       .def("close", &PreparedCall::close)
       .def("explain", &PreparedCall::explain)
       .def_property_readonly("distributed", &PreparedCall::distributed)

@@ -92,6 +92,19 @@ class PreparedCall(Generic[Result]):
         keep their tensors. By default for the last one."""
         self._kept.keep_ready(sets)
 
+    def fix(self) -> None:
+        """Says that the call's tensors stay the same, and where they are, from now on. Every rank calls it.
+
+        Ranks that share a GPU then have nothing to tell one another. A run queues its work on the current stream, the
+        host waits for nobody, and nothing is compared unless SHARDWAY_CHECK=1. A run may be captured in a CUDA graph;
+        every rank has to replay it as often as the others, in the same order. On other transports runs stay as they
+        are.
+
+        A run that finds a tensor elsewhere is a ValueError, and so is one that is given tensors.
+        """
+        if self._kept.distributed:
+            self._kept.fix()
+
     def explain(self) -> str:
         """Who sends how many bytes to whom in one run, the busiest rank, and the least that has to move."""
         return self._kept.explain()

@@ -18,8 +18,15 @@ struct alignas(64) FlagLine {
   std::atomic<uint32_t> done;
 };
 
-// The lines of a group, one for each rank. The memory is the same on every rank, and zero when the group is
-// made. Counters wrap; half of all values lie ahead of a value.
+// What a rank and one that takes from it tell each other's streams in calls that a CUDA graph repeats. Values
+// are constants there, so these words do not count: who has waited for one lowers it again.
+struct PairWords {
+  std::atomic<uint32_t> is_ready;  // the input may be read
+  std::atomic<uint32_t> is_read;   // the input may be overwritten
+};
+
+// The lines of a group, one for each rank, and the words of each pair. The memory is the same on every rank,
+// and zero when the group is made. Counters wrap; half of all values lie ahead of a value.
 class Flags {
  public:
   // Registers the memory with the driver, for every device. Throws DriverError.
@@ -33,6 +40,15 @@ class Flags {
   MemoryOp write_done(int64_t rank, uint32_t value) const;
   MemoryOp wait_done(int64_t rank, uint32_t value) const;
 
+  enum class Signal { input_is_ready, input_is_read };
+  struct Pair {
+    int64_t owner = 0;  // of the input
+    int64_t taker = 0;
+  };
+  MemoryOp raise(Signal signal, Pair pair) const;
+  MemoryOp await(Signal signal, Pair pair) const;
+  MemoryOp lower(Signal signal, Pair pair) const;
+
   // Local, on any thread: lets every wait for this rank pass, up to this value and far beyond.
   void release(int64_t rank, uint32_t value) const;
 
@@ -42,8 +58,11 @@ class Flags {
 
  private:
   FlagLine& line(int64_t rank) const;
+  PairWords& words(Pair pair) const;
   DeviceAddress address(int64_t rank) const;
+  DeviceAddress address(Signal signal, Pair pair) const;
 
+  int64_t ranks_;
   std::span<std::byte> memory_;
   DeviceAddress base_ = 0;
 };

@@ -150,6 +150,97 @@ def test_a_prepared_call_reads_what_is_there_in_each_run(run, size):
     run(size, by_ipc(prepared), backend="gloo")
 
 
+def fixed_ops(rank, size):
+    """Ops with fixed tensors: by op, the prepared call, its input, and what it gives for inputs of one value a rank."""
+    sizes = tuple(range(1, size + 1))
+    total = sum(sizes)
+
+    def filled(rows):
+        return torch.zeros(rows, 3, device="cuda")
+
+    gathered, scattered, exchanged = filled(rank + 1), filled(total), filled(total)
+    for n in (5, 1 << 19):  # the larger one in two steps
+        reduced = torch.zeros(n, device="cuda")
+        yield (
+            "all_reduce",
+            sw.prepare(sw.all_reduce, reduced),
+            reduced,
+            lambda values, n=n: torch.full((n,), sum(values)),
+        )
+    yield (
+        "all_gather_v",
+        sw.prepare(sw.all_gather_v, gathered, sizes=sizes),
+        gathered,
+        lambda values: torch.cat([torch.full((n, 3), v) for n, v in zip(sizes, values, strict=True)]),
+    )
+    yield (
+        "reduce_scatter_v",
+        sw.prepare(sw.reduce_scatter_v, scattered, sizes),
+        scattered,
+        lambda values: torch.full((rank + 1, 3), sum(values)),
+    )
+    yield (
+        "all_to_all_v",
+        sw.prepare(sw.all_to_all_v, exchanged, sizes, recv_sizes=[rank + 1] * size),
+        exchanged,
+        lambda values: torch.cat([torch.full((rank + 1, 3), v) for v in values]),
+    )
+
+
+def value_of(rank, turn):
+    return float(100 * turn + rank)
+
+
+def result_of(call):
+    return call.result[0] if isinstance(call.result, tuple) else call.result
+
+
+def fixed_calls_in_graphs(rank, size):
+    for name, call, x, want in fixed_ops(rank, size):
+        call.fix()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call.run()
+            call.run()
+        for turn in range(20):
+            values = [value_of(r, turn) for r in range(size)]
+            x.fill_(values[rank])
+            call.run() if turn % 3 == 0 else graph.replay()
+            got = result_of(call).clone()
+            x.fill_(-1.0)  # read by nobody any more
+            assert on_cpu(got).equal(want(values)), f"{name}, turn {turn}"
+        torch.cuda.synchronize()
+        dist.barrier()
+        del graph
+        call.close()
+
+
+@both_sizes
+def test_a_fixed_call_is_captured_and_replayed(run, size):
+    run(size, by_ipc(fixed_calls_in_graphs), backend="gloo")
+
+
+def the_host_waits_for_nobody(rank, size):
+    for name, call, x, want in fixed_ops(rank, size):
+        call.fix()
+        x.fill_(value_of(rank, 1))
+        returned = torch.zeros(1)
+        dist.barrier()
+        if rank == 0:
+            call.run()  # while the other ranks have not called it
+            returned += 1
+        dist.broadcast(returned, 0)
+        if rank > 0:
+            call.run()
+        assert returned.item() == 1
+        assert on_cpu(result_of(call)).equal(want([value_of(r, 1) for r in range(size)])), name
+
+
+@both_sizes
+def test_the_host_waits_for_nobody_in_a_fixed_call(run, size):
+    run(size, by_ipc(the_host_waits_for_nobody), backend="gloo")
+
+
 def the_host_waits_for_no_device(rank, size):
     x = torch.ones(rank + 1, 2, device="cuda")
     sizes = tuple(range(1, size + 1))
@@ -272,6 +363,62 @@ def test_a_killed_rank_leaves_no_stream_waiting(gpu, tmp_path, size):
     )
     fresh = by_ipc(lambda rank, size: collectives.gradients(rank, size, 1))
     run_ranks(2, fresh, enter=functools.partial(enter, store=tmp_path / "fresh", **alone))
+
+
+def survivor_of_an_idle_rank(rank, size):
+    x = torch.full((1 << 20,), rank + 1.0, device="cuda")
+    sw.all_gather_v(x)
+    torch.cuda.synchronize()
+    dist.barrier()
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(dist.DistBackendError, match=f"rank {size - 1}"):
+        sw.all_gather_v(x)
+    assert (x * 2).sum().item() == 2 * (rank + 1) * (1 << 20)
+
+
+@both_sizes
+def test_a_rank_that_is_killed_idle_under_mps_is_survived(gpu, tmp_path, size):
+    run_ranks(
+        size,
+        by_ipc(survivor_of_an_idle_rank),
+        enter=functools.partial(enter, store=tmp_path / "store"),
+        dying={size - 1},
+    )
+
+
+def survivor_of_replays(rank, size):
+    """The last rank dies while the others replay a graph that waits for it."""
+    x = torch.full((1 << 16,), rank + 1.0, device="cuda")
+    call = sw.prepare(sw.all_gather_v, x)
+    call.fix()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call.run()
+    graph.replay()
+    torch.cuda.synchronize()
+    dist.barrier()
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(3):
+        graph.replay()
+    began = time.monotonic()
+    torch.cuda.synchronize()
+    took = time.monotonic() - began
+    assert took < 10, f"the stream waited for {took:.1f} s"
+    with pytest.raises(dist.DistBackendError, match=f"rank {size - 1}"):
+        call.run()
+
+
+@both_sizes
+def test_a_killed_rank_leaves_no_replay_waiting(gpu, tmp_path, size):
+    alone = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "none")}
+    run_ranks(
+        size,
+        by_ipc(survivor_of_replays),
+        enter=functools.partial(enter, store=tmp_path / "store", **alone),
+        dying={size - 1},
+    )
 
 
 def random_cases(rank, size, seed):

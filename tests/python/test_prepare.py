@@ -296,6 +296,35 @@ def test_mistakes_in_a_run_are_one_error_on_every_rank(rank, size, transport):
     assert sw.prepare(sw.redistribute, t, [sw.Replicate()]).run().local[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
+@TRANSPORTS
+@ranks(3)
+def test_a_fixed_call_keeps_to_its_tensors(rank, size, transport):
+    os.environ["SHARDWAY_TRANSPORT"] = transport
+    os.environ["SHARDWAY_CHECK"] = "1"
+    here = rank == 1
+    x = torch.full((rank + 1, 2), float(rank))
+    call = sw.prepare(sw.all_gather_v, x)
+    call.fix()
+    for turn in range(3):
+        x.fill_(10.0 * turn + rank)
+        poison(call.result[0])
+        gathered, _ = call.run()
+        assert gathered[:, 0].tolist() == [10 * turn, *[10 * turn + 1] * 2, *[10 * turn + 2] * 3]
+
+    def says(words, run):
+        assert_says(message_of(run), [words, "rank 1"], words)
+
+    says("a call that was fixed takes no other tensors", lambda: call.run(x.clone() if here else None))
+    if here:
+        x.data = x.clone()
+    says("a tensor of the prepared call has moved since fix()", call.run)
+    if here:
+        call.close()
+        with pytest.raises(ValueError, match="closed"):
+            call.fix()
+    assert_usable(rank, size)
+
+
 @ranks(2)
 def test_on_gloo_a_rank_that_cannot_run_ends_the_group(rank, size):
     os.environ["SHARDWAY_TRANSPORT"] = "c10d"

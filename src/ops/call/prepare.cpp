@@ -166,6 +166,21 @@ struct PreparedCall::State {
     return is_same;
   }
 
+  // Collective.
+  void fix() {
+    make_ready();
+    for (const auto& moves : ready.front().moves) {
+      if (moves) moves->fix(subject());
+    }
+    each_tensor([&](const at::Tensor& t) { fixed.push_back(t.alias()); });
+  }
+
+  // Throws BadArgument if the call was fixed and a tensor has moved since.
+  void check_places() const {
+    if (!fixed.empty() && !is_for_now(ready.front()))
+      throw BadArgument("a tensor of the prepared call has moved since fix()");
+  }
+
   // Throws BadArgument if a tensor was given another shape since the call was prepared.
   void check_shapes() const {
     each_move([](const KeptMove& move) {
@@ -204,6 +219,7 @@ struct PreparedCall::State {
   }
 
   void check_inputs(const std::vector<at::Tensor>& xs) const {
+    if (!fixed.empty()) throw BadArgument("a call that was fixed takes no other tensors");
     if (xs.size() != kept.inputs().size())
       throw BadArgument(c10::str("there are ", xs.size(), " tensors, but the call was prepared for ",
                                  kept.inputs().size()));
@@ -290,6 +306,7 @@ struct PreparedCall::State {
   size_t most_ready = 1;
   std::vector<Ready> ready = {};                 // the one of the last run first
   std::unordered_set<const void*> outputs = {};  // the memory of the results
+  std::vector<at::Tensor> fixed = {};            // keep the memory of tensors that stay where they are
 };
 
 struct Preparation::Kept {
@@ -321,6 +338,7 @@ void PreparedCall::run(const std::vector<at::Tensor>& inputs) {
     if (state.is_closed) throw BadArgument("the prepared call was closed");
     if (!inputs.empty()) state.check_inputs(inputs);
     state.check_shapes();
+    state.check_places();
   });
   if (!problem.empty()) state.refuse(problem);
   if (!inputs.empty()) state.take_inputs(inputs);
@@ -344,8 +362,17 @@ void PreparedCall::keep_ready(int64_t sets) {
   state_->most_ready = static_cast<size_t>(sets);
 }
 
+void PreparedCall::fix() {
+  State& state = *state_;
+  TORCH_CHECK_VALUE(state.kept.group(), "prepare: no call of several ranks was prepared");
+  TORCH_CHECK_VALUE(!state.is_closed, "prepare: the prepared call was closed");
+  ++state.runs;
+  numbered(state.group(), [&] { named(state.name(), [&] { state.fix(); }); });
+}
+
 void PreparedCall::close() {
   State& state = *state_;
+  state.fixed.clear();
   state.is_closed = true;
   state.ready.clear();
   state.kept.clear_moves();

@@ -22,7 +22,8 @@ int64_t gone_bytes(const BoardPlan& plan) {
 
 int64_t roll_end(const BoardPlan& plan) { return gone_bytes(plan) + whole_pages(Roll::bytes(plan.ranks())); }
 
-int64_t stream_bytes(const BoardPlan& plan) { return whole_pages(plan.ranks() * 64); }
+// A line for each rank, and two words for each pair.
+int64_t stream_bytes(const BoardPlan& plan) { return whole_pages(plan.ranks() * (64 + plan.ranks() * 8)); }
 
 int64_t head_bytes(const BoardPlan& plan) { return roll_end(plan) + stream_bytes(plan); }
 

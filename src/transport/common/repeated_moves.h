@@ -14,6 +14,9 @@ class RepeatedMoves {
 
   // Makes the moves once more. Collective. Inputs are read where they lie. When it returns, all has landed.
   virtual void run(const Subject& subject) = 0;
+
+  // The tensors stay where they are from now on, on every rank, for as long as these moves live. Collective.
+  virtual void fix(const Subject& /*subject*/) {}
 };
 
 // A transport that keeps what the moves need, so that repeating them allocates nothing.

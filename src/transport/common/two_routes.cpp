@@ -17,6 +17,48 @@ Route without_own_moves(Route route) {
   return route;
 }
 
+struct TwoRoutes {
+  TwoRoutes(const Route& all_reduce, const at::Tensor& x, const at::Tensor& landed)
+      : addend(x.reshape({-1})), sums(landed.view({-1})) {
+    const Split shares{.shape = {x.numel()}, .dim = 0, .sizes = chunk_sizes(x.numel(), all_reduce.size)};
+    const auto own = shares.sizes.begin() + all_reduce.rank;
+    share = sums.narrow(0, std::accumulate(shares.sizes.begin(), own, int64_t{0}), *own);
+    combination = reduce_scatter_route(shares, all_reduce.rank, all_reduce.op);
+    combination.divisor = all_reduce.divisor;
+    collection = all_gather_route(shares, all_reduce.rank);
+    // A device's engine gathers in place.
+    if (x.is_cpu()) collection = without_own_moves(std::move(collection));
+  }
+
+  at::Tensor addend;
+  at::Tensor sums;
+  at::Tensor share = {};   // of the sums: what this rank combines
+  Route combination = {};  // from the addends to the share
+  Route collection = {};   // from the shares to the sums
+};
+
+class RepeatedInTwo : public RepeatedMoves {
+ public:
+  RepeatedInTwo(RepeatsMoves& transport, const RouteCall& all_reduce)
+      : two_(*all_reduce.route, all_reduce.x, all_reduce.out),
+        combination_(transport.repeat({{.route = &two_.combination, .x = two_.addend, .out = two_.share}})),
+        collection_(transport.repeat({{.route = &two_.collection, .x = two_.share, .out = two_.sums}})) {}
+
+  void run(const Subject& subject) override {
+    combination_->run(subject);
+    collection_->run(subject);
+  }
+  void fix(const Subject& subject) override {
+    combination_->fix(subject);
+    collection_->fix(subject);
+  }
+
+ private:
+  TwoRoutes two_;
+  std::unique_ptr<RepeatedMoves> combination_;
+  std::unique_ptr<RepeatedMoves> collection_;
+};
+
 class Collection : public Transfer {
  public:
   Collection(std::unique_ptr<Transfer> transfer, at::Tensor landed, at::Tensor out)
@@ -44,18 +86,14 @@ bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) 
 std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_reduce, const at::Tensor& x,
                                        const at::Tensor& out, const Subject& subject) {
   const at::Tensor landed = out.is_contiguous() ? out : warm_empty(out.sizes(), out.options());
-  const at::Tensor elements = landed.view({-1});
-  const Split shares{.shape = {x.numel()}, .dim = 0, .sizes = chunk_sizes(x.numel(), all_reduce.size)};
-  const auto own = shares.sizes.begin() + all_reduce.rank;
-  const at::Tensor share = elements.narrow(0, std::accumulate(shares.sizes.begin(), own, int64_t{0}), *own);
+  const TwoRoutes two(all_reduce, x, landed);
+  transport.start(two.combination, two.addend, two.share, {}, subject)->finish();
+  return std::make_unique<Collection>(transport.start(two.collection, two.share, two.sums, {}, subject),
+                                      landed, out);
+}
 
-  Route combination = reduce_scatter_route(shares, all_reduce.rank, all_reduce.op);
-  combination.divisor = all_reduce.divisor;
-  transport.start(combination, x.reshape({-1}), share, {}, subject)->finish();
-  Route collection = all_gather_route(shares, all_reduce.rank);
-  // A device's engine gathers in place.
-  if (x.is_cpu()) collection = without_own_moves(std::move(collection));
-  return std::make_unique<Collection>(transport.start(collection, share, elements, {}, subject), landed, out);
+std::unique_ptr<RepeatedMoves> repeated_in_two(RepeatsMoves& transport, const RouteCall& all_reduce) {
+  return std::make_unique<RepeatedInTwo>(transport, all_reduce);
 }
 
 }  // namespace shardway

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "transport/common/repeated_moves.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
@@ -20,5 +21,8 @@ bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport);
 //   second pulls [2,4) from rank 1
 std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_reduce, const at::Tensor& x,
                                        const at::Tensor& out, const Subject& subject);
+
+// The same, ready to be made again and again. Both tensors are contiguous.
+std::unique_ptr<RepeatedMoves> repeated_in_two(RepeatsMoves& transport, const RouteCall& all_reduce);
 
 }  // namespace shardway

@@ -46,10 +46,27 @@ class RepeatedRoutes : public RepeatedMoves {
     engine_->run_again(*kept_, subject);
     engine_->check();
   }
+  void fix(const Subject& subject) override { engine_->fix(*kept_, subject); }
 
  private:
   std::shared_ptr<IpcEngine> engine_;
   std::shared_ptr<IpcEngine::Kept> kept_;
+};
+
+// Several moves, one behind the other.
+class MovesInTurn : public RepeatedMoves {
+ public:
+  explicit MovesInTurn(std::vector<std::unique_ptr<RepeatedMoves>> all) : all_(std::move(all)) {}
+
+  void run(const Subject& subject) override {
+    for (const auto& moves : all_) moves->run(subject);
+  }
+  void fix(const Subject& subject) override {
+    for (const auto& moves : all_) moves->fix(subject);
+  }
+
+ private:
+  std::vector<std::unique_ptr<RepeatedMoves>> all_;
 };
 
 class IpcTransport : public Transport, public RepeatsMoves {
@@ -85,11 +102,16 @@ class IpcTransport : public Transport, public RepeatsMoves {
   }
 
   std::unique_ptr<RepeatedMoves> repeat(std::vector<RouteCall> calls) override {
-    const bool is_plain = std::none_of(calls.begin(), calls.end(), [this](const RouteCall& call) {
-      return runs_in_two(*call.route, call.x, *this);
-    });
-    if (!is_plain) return started_again(*this, std::move(calls));
-    return std::make_unique<RepeatedRoutes>(engine_, std::move(calls));
+    const auto is_in_two = [this](const RouteCall& call) { return runs_in_two(*call.route, call.x, *this); };
+    const auto plain = std::stable_partition(calls.begin(), calls.end(), is_in_two);
+    std::vector<std::unique_ptr<RepeatedMoves>> all;
+    for (auto call = calls.begin(); call != plain; ++call) {
+      const bool is_contiguous = call->x.is_contiguous() && call->out.is_contiguous();
+      all.push_back(is_contiguous ? repeated_in_two(*this, *call) : started_again(*this, {*call}));
+    }
+    calls.erase(calls.begin(), plain);
+    if (!calls.empty()) all.push_back(std::make_unique<RepeatedRoutes>(engine_, std::move(calls)));
+    return all.size() == 1 ? std::move(all[0]) : std::make_unique<MovesInTurn>(std::move(all));
   }
 
  private:

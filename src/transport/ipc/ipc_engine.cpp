@@ -18,12 +18,19 @@ constexpr size_t kEditions = 2;    // a sender may alternate between two sets of
 // Of one meeting, whose notes are bounded.
 int64_t most_routes(int64_t ranks) { return std::max<int64_t>(1, shm::kNoteBytes / (512 + 96 * ranks)); }
 
-// The values of flags, and where peers' inputs lie, would be those of the capture in every replay.
-void refuse_capture(cuda::Stream stream) {
+bool is_captured(cuda::Stream stream) {
   const cuda::Driver& driver = cuda::Driver::instance();
   int status = 0;
   driver.check(driver.functions().cuStreamIsCapturing(stream, &status), "look at a stream");
-  if (status != 0) throw cuda::DriverError("a call between processes cannot be captured in a CUDA graph");
+  return status != 0;
+}
+
+// Where peers' inputs lie would be what it was in the capture, in every replay.
+void refuse_capture(cuda::Stream stream) {
+  if (is_captured(stream))
+    throw cuda::DriverError(
+        "a call between processes cannot be captured in a CUDA graph, unless it was prepared and fixed "
+        "(PreparedCall.fix)");
 }
 
 // Runs what this rank does after the meeting, while the others count on it: an error ends the group for all.
@@ -50,6 +57,11 @@ struct RouteEnds {
 
 RouteEnds ends_of(const RouteCall& call) { return {call.x.const_data_ptr(), call.out.const_data_ptr()}; }
 
+bool moves_any(const InputPlaces& places, std::vector<int64_t> InputPlace::*counts, int64_t peer) {
+  return std::any_of(places.begin(), places.end(),
+                     [&](const InputPlace& place) { return (place.*counts)[static_cast<size_t>(peer)] > 0; });
+}
+
 }  // namespace
 
 // What follows from where the tensors of all ranks lay at one time.
@@ -57,6 +69,8 @@ struct IpcEngine::Edition {
   uint64_t number = 0;  // the same on every rank; 0: none
   std::vector<RouteEnds> ends = {};
   InputPlaces mine = {};
+  std::vector<int64_t> owners = {};  // the ranks from which this one takes
+  std::vector<int64_t> takers = {};  // those that take from it
   std::vector<Batch> batches = {};
 };
 
@@ -65,6 +79,7 @@ struct IpcEngine::Kept {
   std::vector<Taking> takings = {};
   std::array<Edition, kEditions> editions = {};  // the last ones
   size_t next = 0;                               // to be overwritten
+  const Edition* fixed = nullptr;                // holds for good
 };
 
 IpcEngine::IpcEngine(std::shared_ptr<ShmEngine> memory)
@@ -177,10 +192,10 @@ Taking::Sources IpcEngine::sources_of(const RouteCall& call, const std::vector<I
     cuda::StridedBox& source = sources.emplace_back(cuda::StridedBox{.strides = place.strides});
     if (pull.mine.volume() == 0) continue;
     const int64_t offset = offset_of(pull, place, rank_, nth);
-    const cuda::DeviceAddress base =
-        pull.peer == rank_ ? reinterpret_cast<cuda::DeviceAddress>(call.x.const_data_ptr()) -
-                                 static_cast<cuda::DeviceAddress>(place.offset)
-                           : imports_[peer].open(place.allocation, c10::str("rank ", pull.peer));
+    const cuda::DeviceAddress base = pull.peer == rank_
+                                         ? reinterpret_cast<cuda::DeviceAddress>(call.x.const_data_ptr()) -
+                                               static_cast<cuda::DeviceAddress>(place.offset)
+                                         : imports_[peer].open(place.allocation, pull.peer);
     source.address = base + static_cast<cuda::DeviceAddress>(offset);
   }
   return sources;
@@ -199,31 +214,50 @@ void IpcEngine::add(std::vector<Batch>& batches, const std::optional<shm::Combin
   std::move(moves.begin(), moves.end(), std::back_inserter(batch->moves));
 }
 
-void IpcEngine::queue(const std::vector<Batch>& batches, const InputPlaces& mine, OnDevice& here,
-                      cuda::Stream stream) {
-  const cuda::Driver& driver = cuda::Driver::instance();
+void IpcEngine::queue(const Edition& edition, OnDevice& here, cuda::Stream stream) {
   const cuda::CurrentDevice current(here.device);
+  is_captured(stream) ? queue_for_replays(edition, here, stream) : queue_counted(edition, here, stream);
+}
+
+void IpcEngine::queue_counted(const Edition& edition, OnDevice& here, cuda::Stream stream) {
+  const cuda::Driver& driver = cuda::Driver::instance();
   if (calls_ > 0 && stream != last_stream_)  // flags are written in the order of the calls
     driver.check(driver.functions().cuStreamWaitEvent(stream, last_, 0), "order two streams");
   watchdog_->expect(++calls_);
-  const auto moves_any = [&](std::vector<int64_t> InputPlace::*counts, int64_t peer) {
-    return std::any_of(mine.begin(), mine.end(), [&](const InputPlace& place) {
-      return (place.*counts)[static_cast<size_t>(peer)] > 0;
-    });
-  };
   std::vector<cuda::MemoryOp> before = {flags_->write_ready(rank_, calls_)};
+  for (const int64_t owner : edition.owners) before.push_back(flags_->wait_ready(owner, calls_));
   std::vector<cuda::MemoryOp> after = {flags_->write_done(rank_, calls_)};
-  for (int64_t peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    if (moves_any(&InputPlace::pulled, peer)) before.push_back(flags_->wait_ready(peer, calls_));
-    if (moves_any(&InputPlace::pushed, peer)) after.push_back(flags_->wait_done(peer, calls_));
-  }
+  for (const int64_t taker : edition.takers) after.push_back(flags_->wait_done(taker, calls_));
   cuda::queue(before, stream);
-  for (const Batch& batch : batches) here.kernels.launch(batch.tables, batch.how, stream);
+  for (const Batch& batch : edition.batches) here.kernels.launch(batch.tables, batch.how, stream);
   cuda::queue(after, stream);
   driver.check(driver.functions().cuEventRecord(last_, stream), "record an event");
   last_stream_ = stream;
   last_device_ = &here;
+}
+
+// An owner raises its word again only after the taker has raised its own, and the taker has lowered the
+// owner's word before that. So no word is raised twice before it is lowered.
+void IpcEngine::queue_for_replays(const Edition& edition, OnDevice& here, cuda::Stream stream) {
+  using Signal = cuda::Flags::Signal;
+  std::vector<cuda::MemoryOp> before;
+  std::vector<cuda::MemoryOp> after;
+  for (const int64_t taker : edition.takers)
+    before.push_back(flags_->raise(Signal::input_is_ready, {.owner = rank_, .taker = taker}));
+  for (const int64_t owner : edition.owners) {
+    const cuda::Flags::Pair pair{.owner = owner, .taker = rank_};
+    before.push_back(flags_->await(Signal::input_is_ready, pair));
+    before.push_back(flags_->lower(Signal::input_is_ready, pair));
+    after.push_back(flags_->raise(Signal::input_is_read, pair));
+  }
+  for (const int64_t taker : edition.takers) {
+    const cuda::Flags::Pair pair{.owner = rank_, .taker = taker};
+    after.push_back(flags_->await(Signal::input_is_read, pair));
+    after.push_back(flags_->lower(Signal::input_is_read, pair));
+  }
+  cuda::queue(before, stream);
+  for (const Batch& batch : edition.batches) here.kernels.launch(batch.tables, batch.how, stream);
+  cuda::queue(after, stream);
 }
 
 // Told in meetings of as many routes as fit into a note.
@@ -249,6 +283,11 @@ IpcEngine::Edition& IpcEngine::make_edition(Kept& kept, const Subject& subject, 
       }
     });
     made.mine.insert(made.mine.end(), mine.begin(), mine.end());
+  }
+  for (int64_t peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    if (moves_any(made.mine, &InputPlace::pulled, peer)) made.owners.push_back(peer);
+    if (moves_any(made.mine, &InputPlace::pushed, peer)) made.takers.push_back(peer);
   }
   or_end(group, [&] {
     OnDevice& here = on(kept.calls[0].x.device());
@@ -314,15 +353,27 @@ IpcEngine::Edition* IpcEngine::common_edition(Kept& kept, const Subject& subject
 void IpcEngine::run(Kept& kept, bool is_first, const Subject& subject) {
   if (kept.calls.empty()) return;
   const cuda::Stream stream = native_stream(kept.calls[0].x.device());
-  if (kept.takings.empty()) {
-    for (const RouteCall& call : kept.calls) kept.takings.emplace_back(*call.route, call.out);
-  }
+  prepare(kept);
   memory_->in_turn([&](shm::SharedGroup& group) {
-    Edition* edition = is_first ? nullptr : common_edition(kept, subject, group, stream);
+    const Edition* edition = kept.fixed;
+    if (edition == nullptr && !is_first) edition = common_edition(kept, subject, group, stream);
     if (edition == nullptr) edition = &make_edition(kept, subject, group, stream);
-    or_end(group, [&] { queue(edition->batches, edition->mine, on(kept.calls[0].x.device()), stream); });
+    or_end(group, [&] { queue(*edition, on(kept.calls[0].x.device()), stream); });
   });
   for (const Taking& taking : kept.takings) taking.land();
+}
+
+void IpcEngine::prepare(Kept& kept) {
+  if (!kept.takings.empty()) return;
+  for (const RouteCall& call : kept.calls) kept.takings.emplace_back(*call.route, call.out);
+}
+
+void IpcEngine::fix(Kept& kept, const Subject& subject) {
+  if (kept.calls.empty()) return;
+  const cuda::Stream stream = native_stream(kept.calls[0].x.device());
+  prepare(kept);
+  memory_->in_turn(
+      [&](shm::SharedGroup& group) { kept.fixed = &make_edition(kept, subject, group, stream); });
 }
 
 std::shared_ptr<IpcEngine::Kept> IpcEngine::keep(std::vector<RouteCall> calls) {

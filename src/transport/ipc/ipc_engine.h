@@ -42,6 +42,11 @@ class IpcEngine {
   static std::shared_ptr<Kept> keep(std::vector<RouteCall> calls);
   void run_again(Kept& kept, const Subject& subject);
 
+  // Collective. From now on every rank's tensors stay where they are: nothing has to be told, so the host
+  // waits for nobody, and a run may be captured in a CUDA graph. Every rank has to replay what it captured as
+  // often as the others and in their order.
+  void fix(Kept& kept, const Subject& subject);
+
   // Throws c10::DistBackendError if a peer is gone, so that what was received may be anything.
   void check() const;
 
@@ -57,6 +62,7 @@ class IpcEngine {
   OnDevice& on(c10::Device device);
   void open_flags();
   struct Edition;
+  static void prepare(Kept& kept);
   void run(Kept& kept, bool is_first, const Subject& subject);
   bool holds(const Edition& edition, const Kept& kept, cuda::Stream stream);
   Edition* common_edition(Kept& kept, const Subject& subject, shm::SharedGroup& group, cuda::Stream stream);
@@ -76,7 +82,9 @@ class IpcEngine {
   };
   static void add(std::vector<Batch>& batches, const std::optional<shm::Combine>& how,
                   std::vector<cuda::BoxMove> moves);
-  void queue(const std::vector<Batch>& batches, const InputPlaces& mine, OnDevice& here, cuda::Stream stream);
+  void queue(const Edition& edition, OnDevice& here, cuda::Stream stream);
+  void queue_counted(const Edition& edition, OnDevice& here, cuda::Stream stream);
+  void queue_for_replays(const Edition& edition, OnDevice& here, cuda::Stream stream);
 
   HomeProcess home_;
   std::shared_ptr<ShmEngine> memory_;
