@@ -44,7 +44,7 @@ const void* memory_of(const at::Tensor& t) { return t.storage().unsafeGetStorage
 // How an all-reduce spreads over the ranks: whole addends, or shares that are combined and collected.
 void add_all_reduce(const RouteCall& call, Transport& transport, std::vector<int64_t>& sent) {
   const int64_t bytes = static_cast<int64_t>(call.x.nbytes());
-  const bool is_whole = transport.combines_whole() || bytes <= transport.slot_bytes();
+  const bool is_whole = transport.combines_whole(call.x) || bytes <= transport.slot_bytes();
   const auto item = static_cast<int64_t>(call.x.itemsize());
   const std::vector<int64_t> shares = chunk_sizes(call.x.numel(), call.route->size);
   for (int64_t peer = 0; peer < call.route->size; ++peer) {

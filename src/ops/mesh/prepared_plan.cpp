@@ -130,7 +130,7 @@ std::shared_ptr<const PreparedPlan> prepare(const std::shared_ptr<const Plan>& p
                                             const MeshTensor::Place& place) {
   Transport& transport = place.group.transport();
   const int64_t whole_up_to_bytes = named("redistribute", [&] {
-    return transport.combines_whole() ? std::numeric_limits<int64_t>::max() : transport.slot_bytes();
+    return transport.combines_whole({}) ? std::numeric_limits<int64_t>::max() : transport.slot_bytes();
   });
   const Key key{plan.get(), place.group.rank(), whole_up_to_bytes, place.ranks.numbers()};
   if (auto found = PreparedPlans::instance().find(key)) return found;

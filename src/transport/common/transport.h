@@ -140,9 +140,9 @@ class [[gnu::visibility("default")]] Transport {
   // does.
   virtual bool has_own(const Route& /*route*/, const at::Tensor& /*x*/) { return false; }
 
-  // Local, the same on every rank: whether each rank combines all inputs in one pass, whatever their size,
-  // instead of combining a share that the others then collect.
-  virtual bool combines_whole() { return false; }
+  // Local, the same on every rank: whether each rank combines all inputs of an all-reduce of `x` in one pass,
+  // instead of combining a share that the others then collect. Without a tensor: of any that is on the CPU.
+  virtual bool combines_whole(const at::Tensor& /*x*/) { return false; }
 
   // Local, the same on every rank: whether a call of such a tensor is one meeting. `x` is undefined on a rank
   // that has no tensor.

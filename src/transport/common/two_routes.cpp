@@ -80,7 +80,7 @@ class Collection : public Transfer {
 
 bool runs_in_two(const Route& route, const at::Tensor& x, Transport& transport) {
   return route.pattern == Pattern::all_reduce && static_cast<int64_t>(x.nbytes()) > transport.slot_bytes() &&
-         !transport.has_own(route, x);
+         !transport.has_own(route, x) && !transport.combines_whole(x);
 }
 
 std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_reduce, const at::Tensor& x,

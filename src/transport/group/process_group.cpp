@@ -192,7 +192,9 @@ class ProcessGroupTransport : public Transport,
 
   bool has_own(const Route& route, const at::Tensor& x) override { return of_tensor(x).has_own(route, x); }
 
-  bool combines_whole() override { return of_cpu().combines_whole(); }
+  bool combines_whole(const at::Tensor& x) override {
+    return (x.defined() ? of_tensor(x) : of_cpu()).combines_whole(x);
+  }
 
   bool moves_in_meeting(const at::Tensor& x) override {
     const bool is_engines = x.defined() && is_for_engine(x);

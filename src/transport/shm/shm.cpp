@@ -38,7 +38,7 @@ class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves 
   bool has_own(const Route& route, const at::Tensor& /*x*/) override {
     return route.pattern == Pattern::all_reduce;
   }
-  bool combines_whole() override { return size_ <= shm::kRanksOfPasses; }
+  bool combines_whole(const at::Tensor& /*x*/) override { return size_ <= shm::kRanksOfPasses; }
 
   std::unique_ptr<Posted> post(std::function<void()> call) override { return engine_->post(std::move(call)); }
 
