@@ -96,14 +96,15 @@ const Driver& Driver::instance() {
   return opened();
 }
 
-void Driver::check(int status, const std::string& what) const {
+void Driver::check(int status, std::string_view what) const {
   if (status == 0) return;
   const char* name = nullptr;
   const char* text = nullptr;
   functions_.cuGetErrorName(status, &name);
   functions_.cuGetErrorString(status, &text);
-  throw DriverError("the CUDA driver could not " + what + ": " + (text != nullptr ? text : "unknown error") +
-                    " (" + (name != nullptr ? name : std::to_string(status)) + ")");
+  throw DriverError("the CUDA driver could not " + std::string(what) + ": " +
+                    (text != nullptr ? text : "unknown error") + " (" +
+                    (name != nullptr ? name : std::to_string(status)) + ")");
 }
 
 Device::Device(int ordinal) {

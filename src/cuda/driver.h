@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace shardway::cuda {
 
@@ -95,7 +96,7 @@ class Driver {
 
   // Throws DriverError if a function did not return success. `what` was attempted: "map the memory of rank
   // 1".
-  void check(int status, const std::string& what) const;
+  void check(int status, std::string_view what) const;
 
  private:
   Driver();

@@ -1,5 +1,7 @@
 #include "cuda/shared_allocations.h"
 
+#include <string>
+
 namespace shardway::cuda {
 namespace {
 
@@ -75,20 +77,20 @@ uint64_t Exports::next_freed() {
   return looked_at_;
 }
 
-DeviceAddress Imports::open(const AllocationName& name, const std::string& owner) {
+DeviceAddress Imports::open(const AllocationName& name, int64_t owner) {
   const auto found = opened_.find(name.number);
   if (found != opened_.end()) return found->second;
   const Driver& driver = Driver::instance();
   DeviceAddress base = 0;
   driver.check(driver.functions().cuIpcOpenMemHandle(&base, name.handle, kEnablesPeerAccess),
-               "map the memory of " + owner);
+               "map the memory of rank " + std::to_string(owner));
   opened_.emplace(name.number, base);
   DeviceAddress start = 0;
   size_t bytes = 0;
   driver.check(driver.functions().cuMemGetAddressRange(&start, &bytes, base),
-               "measure the memory of " + owner);
+               "measure the memory of rank " + std::to_string(owner));
   if (start + bytes - base < static_cast<uint64_t>(name.bytes))
-    throw DriverError(owner + " told a larger allocation than there is");
+    throw DriverError("rank " + std::to_string(owner) + " told a larger allocation than there is");
   return base;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
 #include <unordered_map>
 
 #include "cuda/driver.h"
@@ -58,9 +57,8 @@ class Imports {
   Imports(const Imports&) = delete;
   Imports& operator=(const Imports&) = delete;
 
-  // The peer's allocation as this process sees it. Throws DriverError. `owner` is named in the error: "rank
-  // 1".
-  DeviceAddress open(const AllocationName& name, const std::string& owner);
+  // The allocation of rank `owner` as this process sees it. Throws DriverError.
+  DeviceAddress open(const AllocationName& name, int64_t owner);
 
   // Gives up an allocation that its owner has freed, and all of them.
   void close(uint64_t number);

@@ -24,7 +24,8 @@ class NoteWriter {
   }
   void put(const std::vector<int64_t>& numbers) {
     put(static_cast<int64_t>(numbers.size()));
-    for (const int64_t number : numbers) put(number);
+    const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
+    bytes_.insert(bytes_.end(), bytes, bytes + numbers.size() * sizeof(int64_t));
   }
   void reserve(size_t bytes) { bytes_.reserve(bytes); }
   std::vector<std::byte> take() { return std::move(bytes_); }
@@ -48,8 +49,11 @@ class NoteReader {
   std::vector<int64_t> take_numbers(int64_t most) {
     const auto count = take<int64_t>();
     check(count >= 0 && count <= most);
-    std::vector<int64_t> numbers;
-    for (int64_t i = 0; i < count; ++i) numbers.push_back(take<int64_t>());
+    const size_t bytes = static_cast<size_t>(count) * sizeof(int64_t);
+    need(bytes);
+    std::vector<int64_t> numbers(static_cast<size_t>(count));
+    if (count > 0) std::memcpy(numbers.data(), bytes_.data(), bytes);
+    bytes_ = bytes_.subspan(bytes);
     return numbers;
   }
   std::string take_text() {
