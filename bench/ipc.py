@@ -25,7 +25,8 @@ from tests.support.one_gpu import enter_group, mps, why_no_gpu
 from tests.support.pad_gather_mask import pad_gather_mask
 
 OURS, NCCL, MASKED, SHARED, COPY = "shardway", "NCCL", "pad-gather-mask", "torch sharing", "plain copy"
-PREPARED = "prepared"
+PREPARED, FIXED, REPLAYED, SYMMETRIC = "prepared", "fixed", "in a graph", "symmetric memory"
+OF_HOSTS = (OURS, PREPARED, FIXED)  # whose host time is shown
 KIB, MIB = 2**10, 2**20
 SIZES = (64 * KIB, MIB, 16 * MIB, 64 * MIB)
 REFIT = "refit"
@@ -35,6 +36,7 @@ LARGE = 16 * MIB
 SLOW = (NCCL, MASKED)  # over sockets: few calls are enough
 TIMES_COPY, TIMES_SUM, HOST_US, REFIT_HOST_US = 1.25, 1.5, 40.0, 200.0
 REFIT_TENSORS = 8
+ONE_SHOT = MIB  # torch's all-reduce in one shot reads ranks times as many bytes
 
 HELP = f"""
 Ranks share one GPU. NCCL takes them only with a NCCL_HOSTID for each, and then talks over sockets. Every rank brings as
@@ -47,6 +49,10 @@ each call.
 {SHARED}: tensors opened once by torch.multiprocessing's way, a barrier of the hosts before and behind the copies.
 {COPY}: all ranks at once copy as many bytes as the call reads on the GPU.
 {PREPARED}: the same call by sw.prepare.
+{FIXED}: the same, after PreparedCall.fix().
+{REPLAYED}: the same, captured in a CUDA graph that holds one call.
+{SYMMETRIC}: torch's own, with its barriers: copies from the peers' buffers, or its all-reduce in one shot (up to
+{bytes_text(ONE_SHOT)}) or two. The input and, of the all-reduce in two shots, the output are allocated by it.
 host: until the call returns.
 
 Contenders take turns; results are compared.
@@ -123,7 +129,8 @@ def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any
         out, theirs = torch.empty_like(whole), torch.empty_like(whole)
         return {
             OURS: lambda: sw.all_gather_v(x, sizes=equal, out=out)[0],
-            PREPARED: _prepared(sw.all_gather_v, x, sizes=equal, out=torch.empty_like(whole)),
+            **_prepared(sw.all_gather_v, x, sizes=equal, out=torch.empty_like(whole)),
+            **_symmetric_gather(x, torch.empty_like(whole)),
             NCCL: lambda: _then(dist.all_gather_into_tensor(theirs, x), theirs),
             MASKED: lambda: pad_gather_mask(x, 0, on_gpu)[0],
             SHARED: _gather_by_sharing(x, whole, ranks),
@@ -133,7 +140,7 @@ def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any
         x, out, theirs = torch.full((ranks * n,), rank + 1.0, device="cuda"), source[:n].clone(), source[:n].clone()
         return {
             OURS: lambda: sw.reduce_scatter_v(x, equal, out=out),
-            PREPARED: _prepared(sw.reduce_scatter_v, x, equal, out=torch.empty_like(out)),
+            **_prepared(sw.reduce_scatter_v, x, equal, out=torch.empty_like(out)),
             NCCL: lambda: _then(dist.reduce_scatter_tensor(theirs, x), theirs),
             COPY: lambda: whole.copy_(source),
         }
@@ -141,13 +148,15 @@ def _contenders(case: Case, rank: int, ranks: int) -> dict[str, Callable[[], Any
     if case.op == "all-reduce":
         return {
             OURS: lambda: sw.all_reduce(x, out=out),
+            **_prepared(sw.all_reduce, x, out=torch.empty_like(out)),
+            **_symmetric_all_reduce(x),
             NCCL: lambda: _then(dist.all_reduce(theirs.copy_(x)), theirs),
             COPY: lambda: whole[: 2 * n].copy_(source[: 2 * n]),
         }
     cut = [n // ranks] * ranks
     return {
         OURS: lambda: sw.all_to_all_v(x, cut, recv_sizes=cut, out=out)[0],
-        PREPARED: _prepared(sw.all_to_all_v, x, cut, recv_sizes=cut, out=torch.empty_like(out)),
+        **_prepared(sw.all_to_all_v, x, cut, recv_sizes=cut, out=torch.empty_like(out)),
         NCCL: lambda: _then(dist.all_to_all_single(theirs, x), theirs),
         COPY: lambda: out.copy_(source[:n]),
     }
@@ -157,9 +166,76 @@ def _then(_: Any, result: Any) -> Any:
     return result
 
 
-def _prepared(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any]:
-    call = sw.prepare(op, *args, **kwargs)
-    return lambda: call.run()[0] if isinstance(call.result, tuple) else call.run()
+def _prepared(op: Callable[..., Any], *args: Any, out: torch.Tensor, **kwargs: Any) -> dict[str, Callable[[], Any]]:
+    free = sw.prepare(op, *args, out=out, **kwargs)
+    fixed_out = torch.empty_like(out)
+    fixed = sw.prepare(op, *args, out=fixed_out, **kwargs)
+    fixed.fix()
+    return {
+        PREPARED: lambda: _then(free.run(), out),
+        FIXED: lambda: _then(fixed.run(), fixed_out),
+        REPLAYED: _replayed(fixed, fixed_out),
+    }
+
+
+def _replayed(fixed: sw.PreparedCall[Any], out: torch.Tensor) -> Callable[[], Any]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fixed.run()
+    return lambda: _then(graph.replay(), out)
+
+
+@functools.cache
+def _symmetric_memory() -> Any:
+    """torch's module for it; None where it cannot be used, which is said."""
+    import torch.distributed._symmetric_memory as symmetric
+
+    problem = None
+    try:
+        symmetric.rendezvous(symmetric.empty(1024, device="cuda"), dist.group.WORLD)
+    except Exception as error:
+        problem = str(error).splitlines()[0]
+    problems: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(problems, problem, group=_hosts())
+    found = [said for said in problems if said]
+    if found and dist.get_rank() == 0:
+        print(f"{SYMMETRIC} is not raced: {found[0]}")
+    return None if found else symmetric
+
+
+def _symmetric_copy_of(x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    symmetric = _symmetric_memory()
+    copy = symmetric.empty(x.numel(), device="cuda")
+    copy.copy_(x)
+    return copy, symmetric.rendezvous(copy, dist.group.WORLD)
+
+
+def _symmetric_gather(x: torch.Tensor, out: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    if _symmetric_memory() is None:
+        return {}
+    mine, handle = _symmetric_copy_of(x)
+    peers = [handle.get_buffer(rank, (x.numel(),), x.dtype) for rank in range(handle.world_size)]
+    parts = out.split(x.numel())
+
+    def gather() -> torch.Tensor:
+        handle.barrier()
+        for part, peer in zip(parts, peers, strict=True):
+            part.copy_(peer)
+        handle.barrier()
+        assert mine.numel() == x.numel()  # the peers read it
+        return out
+
+    return {SYMMETRIC: gather}
+
+
+def _symmetric_all_reduce(x: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    if _symmetric_memory() is None:
+        return {}
+    group = dist.group.WORLD.group_name
+    mine, _ = _symmetric_copy_of(x)
+    if x.nbytes <= ONE_SHOT:
+        return {SYMMETRIC: lambda: torch.ops.symm_mem.one_shot_all_reduce(mine, "sum", group)}
+    return {SYMMETRIC: lambda: torch.ops.symm_mem.two_shot_all_reduce_(mine.copy_(x), "sum", group)}
 
 
 def _refit(case: Case, rank: int, ranks: int, source: torch.Tensor) -> dict[str, Callable[[], Any]]:
@@ -178,10 +254,17 @@ def _refit(case: Case, rank: int, ranks: int, source: torch.Tensor) -> dict[str,
         sw.redistribute, tensors, [wanted] * len(values), out=[None if is_trainer else out for out in outs]
     )
     assert is_trainer or all(out.cpu().equal(v.narrow(1, *columns)) for out, v in zip(outs, values, strict=True))
+    fixed_outs = [torch.empty_like(out) for out in outs]
+    fixed = sw.prepare(
+        sw.redistribute, tensors, [wanted] * len(values), out=[None if is_trainer else out for out in fixed_outs]
+    )
+    fixed.fix()
     bytes_here = source[: case.elements]
     copied = torch.empty_like(bytes_here)
     return {
-        OURS: lambda: _then(call.run(), outs[0]),
+        OURS: lambda: _then(call.run(), bytes_here if is_trainer else outs[0]),
+        FIXED: lambda: _then(fixed.run(), bytes_here if is_trainer else fixed_outs[0]),
+        REPLAYED: _replayed(fixed, bytes_here if is_trainer else fixed_outs[0]),
         COPY: lambda: copied if is_trainer else copied.copy_(bytes_here),
     }
 
@@ -223,7 +306,7 @@ def _measure(rank: int, ranks: int, rounds: int) -> tuple[str, Samples]:
                 call()
                 us, host_us = _timed(call, times)
                 samples.setdefault((case, name), []).append(us)
-                if name in (OURS, PREPARED):
+                if name in OF_HOSTS:
                     samples.setdefault((case, _host(name)), []).append(host_us)
         if rank == 0:
             progress.finished(f"{ranks} ranks, {case.op}, {bytes_text(case.bytes)}")
