@@ -1,9 +1,10 @@
-"""PyTorch's own suite for backends on shardway: python -m tests.torch_suite [--hosts] [name ...].
+"""PyTorch's own suite for backends on shardway: python -m tests.torch_suite [--hosts | --one-gpu] [name ...].
 
 Every test that does not pass stands in expected.json with its reason; one that does and passes is a mistake too. Those
 of slow.json are not run.
 A sample runs a second time under TORCH_DISTRIBUTED_DEBUG=DETAIL, and a third time with ranks on two hosts. --hosts runs
-all tests there; those that pass on one host only stand in expected_on_hosts.json.
+all tests there; those that pass on one host only stand in expected_on_hosts.json. --one-gpu runs the tests that ask for
+GPUs with ranks that share one; those that do not pass there stand in expected_on_one_gpu.json.
 """
 
 from __future__ import annotations
@@ -70,16 +71,18 @@ def listed(file: str) -> dict[str, str]:
 SLOW = listed("slow.json")  # these are not run
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a process that has asked the driver can fork no ranks that use it
 
 import torch  # noqa: E402
 
 import shardway  # noqa: E402, F401
 from tests.support.hosts import Host, NoHosts, hosts  # noqa: E402
-from tests.torch_suite.forked import Outcome, Running  # noqa: E402
-from tests.torch_suite.gates import CPU_GATES, GATES, is_shut, load, names_of, suite_of  # noqa: E402
+from tests.support.one_gpu import mps  # noqa: E402
+from tests.torch_suite.forked import CPU, Outcome, Running  # noqa: E402
+from tests.torch_suite.gates import CPU_GATES, GATES, is_shut, load, names_of, suite_of, wants_gpus  # noqa: E402
 
 
-def run(names: list[str], detail: bool = False, on: Sequence[Host] = ()) -> list[Outcome]:
+def run(names: list[str], detail: bool = False, on: Sequence[Host] = (), device: torch.device = CPU) -> list[Outcome]:
     torch.set_num_threads(1)
     if detail:
         os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
@@ -94,11 +97,14 @@ def run(names: list[str], detail: bool = False, on: Sequence[Host] = ()) -> list
             name = waiting.pop()
             gate = next((gate for gate in GATES if not is_shut(suites[gate], name)), None)
             if gate is None:
-                outcomes.append(Outcome(name, "skipped", "no gate lets it through"))
+                if device == CPU:
+                    outcomes.append(Outcome(name, "skipped", "no gate lets it through"))
                 continue
-            kind = ".detail" if detail else ".hosts" if on else ""
+            kind = ".detail" if detail else ".hosts" if on else ".gpu" if device != CPU else ""
+            if device != CPU and not wants_gpus(modules[gate], suites[gate], name):
+                continue
             log = str(_FOLDER / f"{name}{kind}.log")
-            running.append(Running(modules[gate], suites[gate], name, gate, log, on))
+            running.append(Running(modules[gate], suites[gate], name, gate, log, on, device))
         for each in list(running):
             outcome = each.poll()
             if outcome is not None:
@@ -128,7 +134,7 @@ def told(outcomes: list[Outcome], of: int, start: float) -> None:
     print(
         f"{len(passed)} of {of} pass in {time.monotonic() - start:.0f} s, "
         f"{for_cpu(outcomes)} of them through the gates of {' and '.join(CPU_GATES)}, "
-        f"{sum(outcome.without_gpus for outcome in passed)} with the CPU in place of GPUs"
+        f"{sum(outcome.without_gpus for outcome in passed)} with one device in place of GPUs"
     )
     slowest = sorted(outcomes, key=lambda outcome: -outcome.seconds)[:5]
     print("the slowest: " + ", ".join(f"{o.name} {o.seconds:.1f} s" for o in slowest))
@@ -157,8 +163,18 @@ def run_on_hosts(names: list[str], expected: dict[str, str]) -> list[str]:
     return mistakes
 
 
+def run_on_one_gpu(names: list[str], expected: dict[str, str]) -> list[str]:
+    """The mistakes of these tests, or of all that ask for GPUs, with ranks that share one."""
+    start = time.monotonic()
+    with mps():
+        outcomes = run(names, device=torch.device("cuda:0"))
+    print("on one GPU: ", end="")
+    told(outcomes, len(outcomes), start)
+    return [f"on one GPU {mistake}" for mistake in verdicts(outcomes, expected)]
+
+
 def main(arguments: list[str]) -> int:
-    names = [argument for argument in arguments if argument != "--hosts"]
+    names = [argument for argument in arguments if not argument.startswith("--")]
     _FOLDER.mkdir(parents=True, exist_ok=True)
     for log in _FOLDER.glob("*.log"):
         log.unlink()
@@ -166,6 +182,8 @@ def main(arguments: list[str]) -> int:
     expected_on_hosts = expected | listed("expected_on_hosts.json")
     if "--hosts" in arguments:
         mistakes = run_on_hosts(names, expected_on_hosts)
+    elif "--one-gpu" in arguments:
+        mistakes = run_on_one_gpu(names, listed("expected_on_one_gpu.json"))
     else:
         start = time.monotonic()
         outcomes = run(names)

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+import torch
+
 from tests.support.hosts import Host
 from tests.torch_suite.cpu_for_gpu import stand_in
 from tests.torch_suite.gates import FILE, open_monitored_barrier, wants_gpus
 from tests.torch_suite.names import HOST_OF, WORLD, announce
 
+CPU = torch.device("cpu")
 TIMEOUT_S = 90.0
 _FAILED = 10  # the suite's own exit code for it
 
@@ -29,14 +32,23 @@ class Outcome:
     verdict: str  # passed, skipped or failed
     words: str = ""
     seconds: float = 0.0
-    without_gpus: bool = False  # it asked for GPUs, and had the CPU in their place
+    without_gpus: bool = False  # it asked for GPUs, and had another device in their place
     gate: str = ""  # the first that lets it through
 
 
 class Running:
     """The ranks of a test under way."""
 
-    def __init__(self, module: Any, suite: Any, name: str, gate: str, log: str, hosts: Sequence[Host] = ()) -> None:
+    def __init__(
+        self,
+        module: Any,
+        suite: Any,
+        name: str,
+        gate: str,
+        log: str,
+        hosts: Sequence[Host] = (),
+        device: torch.device = CPU,
+    ) -> None:
         self.name = name
         self._gate = gate
         self._without_gpus = wants_gpus(module, suite, name)
@@ -52,7 +64,7 @@ class Running:
             if pid == 0:
                 ours.close()
                 host = hosts[HOST_OF[rank]] if hosts else None
-                _be_rank(module, suite, rank, name, self._folder.name, theirs, log, host)
+                _be_rank(module, suite, rank, name, self._folder.name, theirs, log, host, device)
             theirs.close()
             self._pipes.append(ours)
             self._codes[pid] = -1
@@ -97,7 +109,15 @@ class Running:
 
 
 def _be_rank(
-    module: Any, suite: Any, rank: int, name: str, folder: str, pipe: Connection, log: str, host: Host | None
+    module: Any,
+    suite: Any,
+    rank: int,
+    name: str,
+    folder: str,
+    pipe: Connection,
+    log: str,
+    host: Host | None,
+    device: torch.device,
 ) -> None:
     code = 1
     try:
@@ -112,7 +132,7 @@ def _be_rank(
         sys.modules[FILE] = module  # of the two; pickle looks there
         open_monitored_barrier()
         if wants_gpus(module, suite, name):
-            stand_in(module)
+            stand_in(module, device)
         suite._run(rank, name, f"{folder}/store", pipe)
         code = 0
     except SystemExit as leave:
