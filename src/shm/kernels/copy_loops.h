@@ -140,6 +140,10 @@ void copy_rows_loop(std::byte* to, const std::byte* from, const CopiedRows& rows
       return copy_rows_of<8>(to, from, rows);
     case 16:
       return copy_rows_of<16>(to, from, rows);
+    case 32:
+      return copy_rows_of<32>(to, from, rows);
+    case 64:
+      return copy_rows_of<64>(to, from, rows);
     default:
       for (int64_t r = 0; r < rows.rows; ++r) {
         copy_inline<Isa>(to + r * rows.to_stride, from + r * rows.from_stride, rows.run);

@@ -22,21 +22,19 @@ void BoxCopies::add(std::byte* to, const shm::FixedDims& to_strides, const std::
                           .element_bytes = element_bytes});
     return;
   }
-  Rows rows{.to = to, .from = from, .row_bytes = element_bytes, .rows = 1};
-  if (loops.dims() > 0) rows.row_bytes *= loops.extent(loops.dims() - 1);
+  shm::CopiedRows rows{.rows = 1, .run = element_bytes};
+  if (loops.dims() > 0) rows.run *= loops.extent(loops.dims() - 1);
   if (loops.dims() == 2) {
     rows.rows = loops.extent(0);
     rows.to_stride = loops.stride(0, 0);
     rows.from_stride = loops.stride(0, 1);
   }
-  rows_.push_back(rows);
+  in_rows_.push_back({.to = to, .from = from, .rows = rows});
 }
 
 void BoxCopies::run() const {
-  for (const Rows& box : rows_) {
-    for (int64_t row = 0; row < box.rows; ++row)
-      shm::copy_bytes(box.to + row * box.to_stride, box.from + row * box.from_stride, box.row_bytes);
-  }
+  const shm::Kernels& kernels = shm::current_kernels();
+  for (const InRows& box : in_rows_) kernels.copy_rows(box.to, box.from, box.rows);
   for (const Scattered& box : scattered_)
     shm::copy_box(box.to, box.to_strides, box.from, box.from_strides, box.extent, box.element_bytes);
 }

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "shm/kernels/dims.h"
+#include "shm/kernels/kernels.h"
 
 namespace shardway {
 
 class BoxCopies {
  public:
-  // A box of elements; strides are in bytes. Nothing is copied yet.
+  // A box of elements, small enough that it is copied through the cache; strides are in bytes. Nothing is
+  // copied yet.
   void add(std::byte* to, const shm::FixedDims& to_strides, const std::byte* from,
            const shm::FixedDims& from_strides, const shm::FixedDims& extent, int64_t element_bytes);
 
@@ -20,13 +22,10 @@ class BoxCopies {
 
  private:
   // Rows of bytes without gaps: most boxes are one row, or rows at equal distances.
-  struct Rows {
+  struct InRows {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
-    int64_t row_bytes = 0;
-    int64_t rows = 0;
-    int64_t to_stride = 0;
-    int64_t from_stride = 0;
+    shm::CopiedRows rows = {};
   };
 
   // Any other box.
@@ -39,7 +38,7 @@ class BoxCopies {
     int64_t element_bytes = 0;
   };
 
-  std::vector<Rows> rows_;
+  std::vector<InRows> in_rows_;
   std::vector<Scattered> scattered_;
 };
 
