@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/DimVector.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,21 +24,38 @@ namespace {
 constexpr uint64_t kPrepared = shm::mark_of("prepared");
 constexpr uint64_t kRefused = shm::mark_of("refused");
 
-// Where a tensor lies. Moves are prepared for it.
+// Where a tensor lies, and its shape. Moves are prepared for it. Nothing of it is on the heap for a tensor of
+// few dims: every run compares the places of all tensors.
 struct Lies {
   const void* data = nullptr;
-  std::vector<int64_t> strides = {};
+  c10::DimVector sizes = {};
+  c10::DimVector strides = {};
 
-  bool operator==(const Lies&) const = default;
+  static Lies of(const at::Tensor& t) {
+    return {.data = t.const_data_ptr(),
+            .sizes = c10::DimVector(t.sizes()),
+            .strides = c10::DimVector(t.strides())};
+  }
+
+  bool is_of(const at::Tensor& t) const {
+    return t.const_data_ptr() == data && t.sizes() == at::IntArrayRef(sizes) &&
+           t.strides() == at::IntArrayRef(strides);
+  }
 };
-
-Lies lies(const at::Tensor& t) { return {.data = t.const_data_ptr(), .strides = t.strides().vec()}; }
 
 // Moves that are prepared for tensors where these lie.
 struct Ready {
   std::vector<std::unique_ptr<RepeatedMoves>> moves = {};  // by round; null if it has none with others
-  std::vector<Lies> places = {};                           // of every move's tensors
+  std::vector<Lies> places = {};                           // of the tensors that are used
 };
+
+bool is_read(const Route& route) {
+  const auto is_own = [&](const Move& pull) { return pull.peer == route.rank; };
+  return route.pattern == Pattern::all_reduce || !route.pushes.empty() ||
+         std::any_of(route.pulls.begin(), route.pulls.end(), is_own);
+}
+
+bool is_written(const Route& route) { return route.pattern == Pattern::all_reduce || !route.pulls.empty(); }
 
 const void* memory_of(const at::Tensor& t) { return t.storage().unsafeGetStorageImpl(); }
 
@@ -112,6 +130,11 @@ struct PreparedCall::State {
   explicit State(Capture capture) : kept(std::move(capture)) {
     if (!kept.group()) return;
     bytes = bytes_of(kept, group());
+    each_move([&](const KeptMove& move) {
+      if (is_read(*move.call.route)) used.push_back(&move.call.x);
+      if (is_written(*move.call.route)) used.push_back(&move.call.out);
+      if (is_written(*move.call.route)) written.push_back(&move.call.out);
+    });
     make_ready();
   }
 
@@ -129,13 +152,14 @@ struct PreparedCall::State {
       return;
     }
     while (!ready.empty() && ready.size() >= most_ready) ready.pop_back();
-    Ready& made = *ready.emplace(ready.begin());
+    Ready made;
     for (const KeptRound& round : kept.rounds()) {
       std::vector<RouteCall> calls;
       for (const KeptMove& move : round.together) calls.push_back(move.call);
       made.moves.push_back(calls.empty() ? nullptr : repeated(group().transport(), std::move(calls)));
     }
-    each_tensor([&](const at::Tensor& t) { made.places.push_back(lies(t)); });
+    for (const at::Tensor* t : used) made.places.push_back(Lies::of(*t));
+    ready.insert(ready.begin(), std::move(made));
     note_outputs();
   }
 
@@ -148,22 +172,27 @@ struct PreparedCall::State {
     }
   }
 
-  template <class Visit>
-  void each_tensor(const Visit& visit) const {
-    each_move([&](const KeptMove& move) {
-      visit(move.call.x);
-      visit(move.call.out);
-    });
+  bool is_for_now(const Ready& one) const {
+    for (size_t i = 0; i < used.size(); ++i) {
+      if (!one.places[i].is_of(*used[i])) return false;
+    }
+    return true;
   }
 
-  bool is_for_now(const Ready& one) const {
-    size_t at = 0;
-    bool is_same = true;
-    each_tensor([&](const at::Tensor& t) {
-      const Lies& place = one.places[at++];
-      is_same = is_same && t.const_data_ptr() == place.data && t.strides() == at::IntArrayRef(place.strides);
+  // Whether nothing has changed since the last run, so that nothing is left to check.
+  bool is_ready() const { return !is_closed && !ready.empty() && is_for_now(ready.front()); }
+
+  // Throws on every rank that can hear of it if an input does not fit.
+  void get_ready(const std::vector<at::Tensor>& inputs) {
+    const std::string problem = problem_in([&] {
+      if (is_closed) throw BadArgument("the prepared call was closed");
+      if (!inputs.empty()) check_inputs(inputs);
+      check_shapes();
+      check_places();
     });
-    return is_same;
+    if (!problem.empty()) refuse(problem);
+    if (!inputs.empty()) take_inputs(inputs);
+    make_ready();
   }
 
   // Collective.
@@ -172,12 +201,13 @@ struct PreparedCall::State {
     for (const auto& moves : ready.front().moves) {
       if (moves) moves->fix(subject());
     }
-    each_tensor([&](const at::Tensor& t) { fixed.push_back(t.alias()); });
+    for (const at::Tensor* t : used) fixed.push_back(t->alias());
+    is_fixed = true;
   }
 
   // Throws BadArgument if the call was fixed and a tensor has moved since.
   void check_places() const {
-    if (!fixed.empty() && !is_for_now(ready.front()))
+    if (is_fixed && !is_for_now(ready.front()))
       throw BadArgument("a tensor of the prepared call has moved since fix()");
   }
 
@@ -219,7 +249,7 @@ struct PreparedCall::State {
   }
 
   void check_inputs(const std::vector<at::Tensor>& xs) const {
-    if (!fixed.empty()) throw BadArgument("a call that was fixed takes no other tensors");
+    if (is_fixed) throw BadArgument("a call that was fixed takes no other tensors");
     if (xs.size() != kept.inputs().size())
       throw BadArgument(c10::str("there are ", xs.size(), " tensors, but the call was prepared for ",
                                  kept.inputs().size()));
@@ -293,18 +323,20 @@ struct PreparedCall::State {
 
   // So that autograd sees that a result has changed since it was used.
   void mark_outputs() const {
-    each_move([](const KeptMove& move) {
-      const at::Tensor& out = move.call.out;
-      if (!out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
-    });
+    for (const at::Tensor* out : written) {
+      if (!out->is_inference()) out->unsafeGetTensorImpl()->bump_version();
+    }
   }
 
   Capture kept;
   RunBytes bytes;
   uint64_t runs = 0;
   bool is_closed = false;
+  bool is_fixed = false;
   size_t most_ready = 1;
   std::vector<Ready> ready = {};                 // the one of the last run first
+  std::vector<const at::Tensor*> used = {};      // tensors of the moves that this rank reads or writes
+  std::vector<const at::Tensor*> written = {};   // those that it writes
   std::unordered_set<const void*> outputs = {};  // the memory of the results
   std::vector<at::Tensor> fixed = {};            // keep the memory of tensors that stay where they are
 };
@@ -334,15 +366,7 @@ void PreparedCall::run(const std::vector<at::Tensor>& inputs) {
   State& state = *state_;
   TORCH_CHECK_VALUE(state.kept.group(), "prepare: no call of several ranks was prepared");
   ++state.runs;
-  const std::string problem = problem_in([&] {
-    if (state.is_closed) throw BadArgument("the prepared call was closed");
-    if (!inputs.empty()) state.check_inputs(inputs);
-    state.check_shapes();
-    state.check_places();
-  });
-  if (!problem.empty()) state.refuse(problem);
-  if (!inputs.empty()) state.take_inputs(inputs);
-  state.make_ready();
+  if (!inputs.empty() || !state.is_ready()) state.get_ready(inputs);
   numbered(state.group(), [&] {
     named(state.name(), [&] {
       state.compare();
@@ -375,6 +399,8 @@ void PreparedCall::close() {
   state.fixed.clear();
   state.is_closed = true;
   state.ready.clear();
+  state.used.clear();
+  state.written.clear();
   state.kept.clear_moves();
 }
 
