@@ -1,10 +1,14 @@
-// shardway/prepare.h for Python: see python/shardway/_C.pyi.
+// shardway/prepare.h for Python, and what every version on a link needs of src/link: see
+// python/shardway/_C.pyi.
 #include "shardway/prepare.h"
 
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "arguments.h"
 #include "bindings.h"
+#include "link/moves/held_parts.h"
+#include "link/moves/vote.h"
 #include "ops/call/capture.h"
 #include "values.h"
 
@@ -37,6 +41,12 @@ PreparedCall finish(Preparation& self) {
   return self.finish();
 }
 
+std::unique_ptr<link::Vote> make_vote(const py::object& process_group) {
+  const Group group = read_any_group(process_group, "link").group;
+  const py::gil_scoped_release release;
+  return std::make_unique<link::Vote>(group);
+}
+
 }  // namespace
 
 void bind_prepare(py::module_& module) {
@@ -63,6 +73,11 @@ void bind_prepare(py::module_& module) {
       .def(py::init<>())
       .def("finish", &finish)
       .def("cancel", &Preparation::cancel);
+  py::class_<link::Vote>(module, "LinkVote", "A call in which every rank says a word and hears all others.")
+      .def(py::init(&make_vote), py::arg("group"))
+      .def("all_say", &link::Vote::all_say, py::arg("word"), py::call_guard<py::gil_scoped_release>());
+  module.def("copy_parts", &link::copy_parts, py::arg("to"), py::arg("parts"),
+             py::call_guard<py::gil_scoped_release>());
   module.def("is_preparing", [] { return Capture::current() != nullptr; });
 }
 

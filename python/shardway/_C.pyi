@@ -872,6 +872,17 @@ class Preparation:
     def cancel(self) -> None: ...
 
 def is_preparing() -> bool: ...
+
+class LinkVote:
+    """A prepared call in which every rank of a link's joint group says a word and hears those of all others."""
+
+    def __init__(self, group: GroupLike) -> None: ...
+    def all_say(self, word: int) -> bool:
+        """Whether all ranks say this word, and it is not 0. Collective."""
+
+def copy_parts(to: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+    """Copies each part to the place of the same number, past the cache where all together are larger than it."""
+
 def mesh_tensors(locals: Sequence[Tensor | None], layouts: Sequence[Layout], group: GroupLike) -> list[MeshTensor]:
     """A MeshTensor of each, all in one group."""
 

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
+from shardway._C import copy_parts
 from tests.support.jobs import Place, free_ports, poisoned, run_jobs
 from tests.support.mesh_reference import Layouts, held, part, same_bits
 
@@ -240,6 +241,26 @@ def _receive_slowly(place: Place) -> None:
 
 def test_a_send_that_does_not_wait_holds_two_versions_and_all_arrive_in_order():
     run_jobs({"trainer": (2, _send_without_waiting), "generator": (2, _receive_slowly)})
+
+
+def test_what_is_held_is_a_copy_whatever_the_views_and_sizes():
+    """Together they are larger than a cache, so that most of them go past it."""
+    matrix = torch.arange(2.0**22).view(2048, 2048)
+    parts = [
+        matrix,
+        matrix.t(),
+        matrix[5:9, 3:],
+        matrix[::2, 1::3].bfloat16(),
+        torch.tensor(7),
+        torch.empty(0, 3),
+        torch.randn(300, dtype=torch.complex64).conj(),
+        torch.ones(4, requires_grad=True),
+    ]
+    held = [torch.full(part.shape, 99, dtype=part.dtype) for part in parts]
+    copy_parts(held, parts)
+    assert all(torch.equal(copy, part) for copy, part in zip(held, parts, strict=True))
+    with pytest.raises(ValueError, match=r"a part of shape \[2\] is held in one of shape \[3\]"):
+        copy_parts([torch.zeros(3)], [torch.zeros(2)])
 
 
 def _publish_and_explain(place: Place) -> tuple[sw.ModelPlan, str]:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shardway._C import copy_parts
 from shardway._memory import empty
 
 from .devices import gpus_of, wait_for
@@ -44,11 +45,8 @@ class HeldVersions:
         """Waits for the slowest reader of the version before the last one, if two are held."""
         self.raise_failure()
         buffers = self._buffers(parts, timeout_s)
-        with torch.no_grad():
-            for name, part in parts.items():
-                buffer = buffers[name]
-                if part is not None and buffer is not None:
-                    buffer.copy_(part)
+        pairs = [(to, part) for name, part in parts.items() if part is not None and (to := buffers[name]) is not None]
+        copy_parts([to for to, _ in pairs], [part for _, part in pairs])
         wait_for(gpus_of(parts.values()))  # the thread has a stream of its own
         with self._changed:
             self._queue.append(buffers)

@@ -13,9 +13,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Backend, PrefixStore, Store
 from torch.distributed import ProcessGroup
 
-from shardway._C import BackendOptions, make_backend
-from shardway._collectives import all_reduce
-from shardway._prepare import PreparedCall, prepare
+from shardway._C import BackendOptions, LinkVote, make_backend
 
 from .claim import Claim
 from .devices import gpus_of, share_one_gpu, wait_for
@@ -64,8 +62,7 @@ class JointGroup:
         self._gpus: set[torch.device] = set()  # of this rank's tensors
         self._roundings: list[Rounding] = []
         self._portions = self._with_loads(moves)
-        self._said = torch.zeros(2, dtype=torch.int64)
-        self._vote: PreparedCall[Tensor] | None = None
+        self._vote: LinkVote | None = None  # made with the first version
 
     # By the hub's word.
 
@@ -83,7 +80,7 @@ class JointGroup:
             self._sort_by_device(parts, destinations)
             for moving in self._moving:
                 self._prepare(moving, parts, destinations)
-            self._vote = prepare(all_reduce, self._said, op="min", group=self._group)
+            self._vote = LinkVote(self._group)
             self._round()
             loader.make_room(portion.pieces for portion in self._portions)
         else:
@@ -144,10 +141,7 @@ class JointGroup:
     def _all_say(self, word: int) -> bool:
         """Whether all ranks say the same, and not 0."""
         assert self._vote is not None
-        self._said[0] = word
-        self._said[1] = -word
-        least, minus_most = self._vote.run().tolist()
-        return bool(word == least == -minus_most and word)
+        return self._vote.all_say(word)
 
     # The prepared calls.
 
@@ -183,9 +177,10 @@ class JointGroup:
         self._round()
 
     def _round(self) -> None:
-        with torch.no_grad():
-            for rounding in self._roundings:
-                rounding.destination.copy_(rounding.arrived)
+        if self._roundings:
+            with torch.no_grad():
+                for rounding in self._roundings:
+                    rounding.destination.copy_(rounding.arrived)
         wait_for(self._gpus)  # a version has moved when it is there
 
     def leave(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import select
 import socket
 import time
 
@@ -47,6 +48,8 @@ class Connection:
     ) -> None:
         self._socket = remember(connection)
         self._inbox = Inbox()
+        self._arrivals = select.poll()
+        self._arrivals.register(connection, select.POLLIN)
         try:
             self.hub = self._greeted(claim, secret, meeting, min(deadline_s, time.monotonic() + _HELLO_S))
         except BaseException:
@@ -105,16 +108,7 @@ class Connection:
 
     def has_news(self) -> bool:
         """Whether the hub has said something unasked, or has closed the connection. Asks nothing and never waits."""
-        if not self._inbox.is_empty():
-            return True
-        self._socket.settimeout(0)
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-        return True
+        return not self._inbox.is_empty() or self._socket.fileno() < 0 or bool(self._arrivals.poll(0))
 
     def _next(self, deadline_s: float) -> Message:
         """The next message but nudges, which only say that there is something to ask for."""

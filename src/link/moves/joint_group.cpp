@@ -10,7 +10,6 @@
 #include "hosts_backend/hosts_backend.h"
 #include "link/moves/hub_store.h"
 #include "ops/call/dtypes.h"
-#include "shardway/collectives.h"
 
 namespace shardway::link {
 namespace {
@@ -105,8 +104,7 @@ JointGroup::JointGroup(std::string generation, const Roster& roster, const Claim
       roles_(roster.roles),
       backend_(),
       group_(Group::alone()),
-      direct_({}, Group::alone(), 0, claim.role),
-      said_(at::zeros({2}, at::kLong)) {
+      direct_({}, Group::alone(), 0, claim.role) {
   const int64_t rank = roster.rank_of(claim);
   auto [backend, group] = met(generation_, rank, roster.ranks, meeting, timeout);
   backend_ = backend;
@@ -121,7 +119,7 @@ JointGroup::~JointGroup() = default;
 void JointGroup::move(const SharedTensors& parts, const TensorsByName& destinations) {
   if (!vote_) {
     if (!direct_.moves().empty()) prepare_moves(parts, destinations);
-    prepare_vote();
+    vote_.emplace(group_);
     round();
   } else if (direct_.call()) {
     direct_.run(parts);
@@ -138,30 +136,15 @@ void JointGroup::move(const SharedTensors& parts, const TensorsByName& destinati
 
 bool JointGroup::try_version(int64_t version, const SharedTensors& parts, bool is_willing,
                              const std::function<void(int64_t)>& on_begin) {
-  if (!all_say(is_willing ? version : 0)) {
+  if (!vote_->all_say(is_willing ? version : 0)) {
     is_quick_ = false;
     return false;
   }
   on_begin(version);
   if (direct_.call()) direct_.run(parts);
   round();
-  all_say(version);
+  vote_->all_say(version);
   return true;
-}
-
-// Whether all ranks say the same, and not 0.
-bool JointGroup::all_say(int64_t word) {
-  auto* said = said_.mutable_data_ptr<int64_t>();
-  said[0] = word;
-  said[1] = -word;
-  vote_->call.run();
-  const auto* heard = vote_->heard.const_data_ptr<int64_t>();
-  return word != 0 && heard[0] == word && heard[1] == -word;
-}
-
-void JointGroup::prepare_vote() {
-  auto [heard, call] = prepare([&] { return all_reduce(said_, {.op = Op::min, .group = group_}); });
-  vote_ = Vote{.heard = heard, .call = call};
 }
 
 void JointGroup::prepare_moves(const SharedTensors& parts, const TensorsByName& destinations) {

@@ -13,6 +13,7 @@
 
 #include "link/moves/prepared_moves.h"
 #include "link/moves/roster.h"
+#include "link/moves/vote.h"
 #include "link/talk/connection.h"
 #include "shardway/group.h"
 
@@ -69,15 +70,7 @@ class JointGroup {
     at::Tensor arrived;
   };
 
-  // The call that says a word to all ranks and reads theirs.
-  struct Vote {
-    at::Tensor heard;
-    PreparedCall call;
-  };
-
   void prepare_moves(const SharedTensors& parts, const TensorsByName& destinations);
-  void prepare_vote();
-  bool all_say(int64_t word);
   void round();
 
   std::string generation_;
@@ -87,7 +80,6 @@ class JointGroup {
   PreparedMoves direct_;
   std::vector<PreparedMoves> portions_;
   std::vector<Rounding> roundings_;
-  at::Tensor said_;
   std::optional<Vote> vote_;
   bool is_quick_ = false;
 };
