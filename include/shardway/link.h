@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -105,7 +106,9 @@ class JobLink {
   JobLink& operator=(JobLink&& other) noexcept;
   JobLink(const JobLink&) = delete;
   JobLink& operator=(const JobLink&) = delete;
-  ~JobLink();  // closes
+  // Closes. One that an exception destroys leaves as if this process had died: the others are told that it is
+  // lost.
+  ~JobLink();
 
   const std::string& role() const;
   int64_t rank() const;  // in the role
@@ -132,6 +135,7 @@ class JobLink {
 
  private:
   std::shared_ptr<link::LinkedJob> job_;
+  int exceptions_ = std::uncaught_exceptions();  // on their way when it was made
 };
 
 // Joins this process to the link at an address, as a rank of a role: a job, or a replica of one. Collective

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace sw = shardway;
 
@@ -143,6 +144,7 @@ void run(const std::vector<std::string>& words) {
       {"send_wrongly", [&] { return rank.send_wrongly(); }},
       {"explain", [&] { return rank.explain(); }},
       {"close", [&] { return rank.close(); }},
+      {"throw", [&]() -> Json { throw std::runtime_error("of the caller's own"); }},
   };
   for (std::string word; std::getline(std::cin, word);)
     std::cout << came_of(calls.at(word)) << '\n' << std::flush;
@@ -152,7 +154,11 @@ void run(const std::vector<std::string>& words) {
 
 int main(int count, char** words) {
   const Json ended = came_of([&]() -> Json {
-    run({words, words + count});
+    try {
+      run({words, words + count});
+    } catch (const std::runtime_error& error) {
+      std::cout << Json{{"thrown", error.what()}} << '\n';
+    }
     return nullptr;
   });
   if (!ended.is_null()) std::cout << ended << '\n';

@@ -134,6 +134,21 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def test_a_cpp_link_that_an_exception_destroys_is_told_as_a_loss():
+    def train(place: Place) -> None:
+        with place.connect() as link:
+            source = link.publish({"w": _part(WHOLE, COLUMNS, place.rank), "b": BIAS})
+            assert source.send() == 1
+            with pytest.raises(dist.DistBackendError, match="a subscriber is gone: role engine rank"):
+                source.send()
+
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with _cpp_job(address, "engine", ["subscribe", "receive", "throw"]) as answers:
+        run_jobs({"trainer": (2, train)}, address=address)
+        found = answers()
+    assert [rank[-1] for rank in found] == [{"thrown": "of the caller's own"}] * RANKS
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_trainer_that_dies_is_named_and_its_next_version_arrives(victim):
     """Rank 0 of the trainer holds the link: with it the C++ ranks lose the process that they ask."""

@@ -134,7 +134,10 @@ JobLink& JobLink::operator=(JobLink&& other) noexcept {
   return *this;
 }
 
-JobLink::~JobLink() { close(); }
+JobLink::~JobLink() {
+  if (job_ != nullptr && std::uncaught_exceptions() > exceptions_) job_->leave_as_lost();
+  close();
+}
 
 const std::string& JobLink::role() const { return job_->claim().role; }
 int64_t JobLink::rank() const { return job_->claim().rank; }

@@ -59,6 +59,11 @@ void LinkedJob::close() {
   if (ended_.empty()) ended_ = "it was closed";
 }
 
+void LinkedJob::leave_as_lost() {
+  if (getpid() == process_) membership_.forget_connection();
+  close();
+}
+
 int64_t LinkedJob::note_version(int64_t version) {
   version_ = version;
   if (declaration_) (*declaration_)["version"] = version;

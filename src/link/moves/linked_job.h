@@ -30,6 +30,9 @@ class LinkedJob {
   std::string explain() const;
   void close();
 
+  // As if this process had died: without a word. The others are told that it is lost.
+  void leave_as_lost();
+
   // The last version that this rank has had, sent or received.
   int64_t version() const { return version_; }
   int64_t note_version(int64_t version);
