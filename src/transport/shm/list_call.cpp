@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "shardway/memory.h"
 #include "shm/calls/execution.h"
 #include "shm/kernels/copy.h"
 #include "transport/common/arrivals.h"
@@ -43,6 +44,15 @@ BytesByRank beginnings(const BytesByRank& bytes) {
 at::Tensor box_in(const at::Tensor& runs, int64_t place, const Box& box, const at::Tensor& like) {
   const int64_t bytes = box.volume() * static_cast<int64_t>(like.itemsize());
   return runs.narrow(0, place, bytes).view(like.scalar_type()).view(box.extent);
+}
+
+// In memory that the peers can read, if some is left.
+at::Tensor readable_bytes(int64_t count) {
+  try {
+    return empty({count}, at::kByte);
+  } catch (const c10::OutOfMemoryError&) {
+    return warm_empty({count}, at::kByte);
+  }
 }
 
 void pack_push(const RouteCall& call, const Move& push, const at::Tensor& runs, int64_t place) {
@@ -97,7 +107,7 @@ class ListTransfer : public Transfer {
 
 }  // namespace
 
-ListCall::ListCall(const std::vector<RouteCall>& calls, const Transport& transport)
+ListCall::ListCall(const std::vector<RouteCall>& calls, const Transport& transport, Life life)
     : bytes_{.send = BytesByRank(static_cast<size_t>(transport.size())),
              .recv = BytesByRank(static_cast<size_t>(transport.size()))} {
   for (const RouteCall& call : calls) (call.is_small ? packed_ : calls_).push_back(call);
@@ -108,7 +118,8 @@ ListCall::ListCall(const std::vector<RouteCall>& calls, const Transport& transpo
   }
   if (!packed_[0].x.is_cpu()) stream_.emplace(packed_[0].x);
   const auto options = packed_[0].x.options().dtype(at::kByte);
-  sent_ = warm_empty({total(bytes_.send)}, options);
+  const bool is_read_in_place = life == Life::many_calls && packed_[0].x.is_cpu();
+  sent_ = is_read_in_place ? readable_bytes(total(bytes_.send)) : warm_empty({total(bytes_.send)}, options);
   received_ = warm_empty({total(bytes_.recv)}, options);
   for (const PackedBox& box : packed_pushes()) pack_push(*box.call, *box.move, sent_, box.place);
   exchange_ = all_to_all_route({sent_.numel()}, 0, bytes_, transport.rank());

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,8 +19,11 @@ namespace shardway {
 // of the small routes are on one device; each has its own dtype.
 class ListCall {
  public:
+  // What lives longer pays for memory that peers read where it lies.
+  enum class Life : uint8_t { one_call, many_calls };
+
   // Packs what goes out. The routes must outlive this object.
-  ListCall(const std::vector<RouteCall>& calls, const Transport& transport);
+  ListCall(const std::vector<RouteCall>& calls, const Transport& transport, Life life = Life::one_call);
   ListCall(const ListCall&) = delete;
   ListCall& operator=(const ListCall&) = delete;
 

@@ -25,7 +25,9 @@ bool combines(const Route& route) { return reduces(landings(route), route); }
 
 RepeatedList::RepeatedList(std::vector<RouteCall> calls, const Transport& transport,
                            std::shared_ptr<ShmEngine> engine)
-    : calls_(std::move(calls)), list_(calls_, transport), engine_(std::move(engine)) {
+    : calls_(std::move(calls)),
+      list_(calls_, transport, ListCall::Life::many_calls),
+      engine_(std::move(engine)) {
   for (const ListCall::PackedBox& box : list_.packed_pushes()) {
     const at::Tensor& x = box.call->x;
     const auto item = static_cast<int64_t>(x.itemsize());
