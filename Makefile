@@ -1,7 +1,7 @@
 # The commands of the project. Each first installs what it needs and does not find (scripts/setup).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo program test test-arm test-mpi sanitize stress soak large faults golden gallery surface docs model fuzz lint types format wheel test-torch test-two-torches test-vllm test-install sdist release \
+.PHONY: help demo program test test-arm test-mpi sanitize stress soak large refits faults golden gallery surface docs model fuzz lint types format wheel test-torch test-two-torches test-vllm test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
 	bench-redistribute bench-shm bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu bench-ipc \
 	torch-suite clean library everything
@@ -73,6 +73,11 @@ soak: library  ## an hour of worlds that come and go, ranks killed, stopped, for
 large: library  ## calls of more than 2^31 elements and bytes; takes 12 GiB of memory
 	@scripts/setup test
 	@SHARDWAY_LARGE=1 $(PYTHON) -m pytest -q tests/python/test_large_counts.py
+
+refits: library  ## 210 random models into poisoned views; trainer and generator killed at ten moments and started again
+	@scripts/setup test
+	@SHARDWAY_REFITS=70 $(PYTHON) -m pytest -q tests/python/test_link_losses.py \
+	  tests/python/test_link.py::test_random_models_lie_in_poisoned_views_as_one_process_would_put_them
 
 faults: library  ## every call with every fault at every moment: who is told what, how soon, and what is left
 	@scripts/setup test
