@@ -20,6 +20,7 @@
 #include "shm/board/subject.h"
 #include "shm/group/hosts.h"
 #include "shm/kernels/reduce.h"
+#include "shm/memory/kept.h"
 
 namespace shardway {
 
@@ -82,26 +83,13 @@ class TwoLevelSpans {
   std::vector<std::byte> gathered(std::span<const std::byte> mine, const std::vector<int64_t>& sizes);
   void move(const RouteOf& route_of, const SpanMemory& memory, const shm::Subject& subject);
 
-  // Memory that is kept from call to call, so that its pages are touched only once.
-  class Kept {
-   public:
-    std::byte* of(size_t bytes) {
-      if (bytes > bytes_) memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes_ = bytes);
-      return memory_.get();
-    }
-
-   private:
-    std::unique_ptr<std::byte[]> memory_;
-    size_t bytes_ = 0;
-  };
-
   HostMap hosts_;
   std::shared_ptr<shm::SharedGroup> own_;  // of the ranks of this host; null if this rank is alone
   Courier courier_;
   std::vector<int64_t> mates_;
-  Kept aside_;
-  Kept sums_;
-  Kept crossed_;
+  shm::Kept aside_;
+  shm::Kept sums_;
+  shm::Kept crossed_;
 };
 
 }  // namespace shardway

@@ -32,18 +32,15 @@ void copy_pulls(const Part& part, const Source* sources, int64_t rank) {
   }
 }
 
-void reduce_landings(const Part& part, const Source* sources) {
+void reduce_landing(const Part& part, const PartLanding& landing, const Source* sources) {
   Few<StridedAddend> addends;
-  for (const PartLanding& landing : part.landings) {
-    addends.clear();
-    for (const PartAddend& addend : landing.addends) {
-      const Source& source = sources[addend.pull];
-      addends.push_back(
-          {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
-    }
-    reduce_box(part.output + offset_bytes(landing.to, part.output_strides), part.output_strides,
-               {addends.data(), addends.size()}, landing.extent, *part.combine);
+  for (const PartAddend& addend : landing.addends) {
+    const Source& source = sources[addend.pull];
+    addends.push_back(
+        {.data = source.data + offset_bytes(addend.from, source.strides), .strides = source.strides});
   }
+  reduce_box(part.output + offset_bytes(landing.to, part.output_strides), part.output_strides,
+             {addends.data(), addends.size()}, landing.extent, *part.combine);
 }
 
 }  // namespace
@@ -53,7 +50,7 @@ void run_alone(const Part& part) {
   for (const Pull& pull : part.pulls)
     sources.push_back(volume(pull.extent) > 0 ? source_here(pull) : Source{});
   if (part.combine) {
-    reduce_landings(part, sources.data());
+    for (const PartLanding& landing : part.landings) reduce_landing(part, landing, sources.data());
   } else {
     copy_pulls(part, sources.data(), 0);
   }
@@ -94,7 +91,7 @@ void Execution::move() {
         copy_pulls(*parts_[part], sources_.data() + first_drawn_[part], waiting_.rank());
     }
   }
-  land_aside();
+  land_rest();
   waiting_.check_owners(owners_);
 }
 
@@ -148,22 +145,37 @@ bool Execution::awaits(size_t source) const {
   return sources_[source].data == nullptr && volume(drawn_[source].pull->extent) > 0;
 }
 
+BoxSize Execution::size_of(size_t source) const {
+  const Drawn& drawn = drawn_[source];
+  return {.extent = drawn.pull->extent, .element_bytes = parts_[drawn.part]->element_bytes};
+}
+
 Place Execution::place_of(size_t source) const {
   const Drawn& drawn = drawn_[source];
   return place_in(*parts_[drawn.part], *drawn.pull);
 }
 
-// Whether every addend is one whole pull, and each peer's ring brings only one: then pieces with the same
-// number belong together.
+bool Execution::has_awaited(size_t part, const PartLanding& landing) const {
+  return std::any_of(landing.addends.begin(), landing.addends.end(), [&](const PartAddend& addend) {
+    return awaits(first_drawn_[part] + static_cast<size_t>(addend.pull));
+  });
+}
+
+// Whether every addend of every landing is one whole pull, and each peer's ring brings only one of them: then
+// pieces with the same number belong together, and no landing waits for another of its part.
 bool Execution::is_in_step(size_t part) const {
-  if (!parts_[part]->combine || parts_[part]->landings.size() != 1) return false;
-  const PartLanding& landing = parts_[part]->landings.front();
-  int64_t last_peer = -1;
-  for (const PartAddend& addend : landing.addends) {
-    const size_t source = first_drawn_[part] + static_cast<size_t>(addend.pull);
-    const Pull& whole = *drawn_[source].pull;
-    if (!(whole.extent == landing.extent)) return false;
-    if (awaits(source) && std::exchange(last_peer, whole.peer) == whole.peer) return false;
+  if (!parts_[part]->combine) return false;
+  std::vector<bool> brings(static_cast<size_t>(waiting_.size()));
+  for (const PartLanding& landing : parts_[part]->landings) {
+    for (const PartAddend& addend : landing.addends) {
+      const size_t source = first_drawn_[part] + static_cast<size_t>(addend.pull);
+      const Pull& whole = *drawn_[source].pull;
+      if (!(whole.extent == landing.extent)) return false;
+      if (!awaits(source)) continue;
+      const auto peer = static_cast<size_t>(whole.peer);
+      if (brings[peer]) return false;
+      brings[peer] = true;
+    }
   }
   return true;
 }
@@ -190,22 +202,19 @@ void Execution::open_incoming() {
   size_t source = 0;
   while (source < sources_.size() && !awaits(source)) ++source;
   if (source == sources_.size()) return;
+  sum_of_.resize(sources_.size());
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    in_step_.push_back(is_in_step(part));
+    if (in_step_[part]) find_sums(part);
+  }
+  set_aside();
   std::vector<std::vector<AwaitedBox>> awaited(static_cast<size_t>(waiting_.size()));  // by peer
-  std::vector<bool> in_step;                                                           // by part
-  for (size_t part = 0; part < parts_.size(); ++part) in_step.push_back(is_in_step(part));
   for (; source < sources_.size(); ++source) {
     if (!awaits(source)) continue;
-    const Drawn& drawn = drawn_[source];
-    const Part& part = *parts_[drawn.part];
-    const BoxSize size{.extent = drawn.pull->extent, .element_bytes = part.element_bytes};
-    Place place = place_of(source);
-    if (part.combine && !in_step[drawn.part]) {
-      aside_.resize(sources_.size());
-      aside_[source].resize(static_cast<size_t>(volume(size.extent) * part.element_bytes));
-      place = {.data = aside_[source].data(), .strides = packed_strides(size.extent, part.element_bytes)};
-    }
-    awaited[static_cast<size_t>(drawn.pull->peer)].push_back(
-        {.part = drawn.part, .size = size, .place = place});
+    awaited[static_cast<size_t>(drawn_[source].pull->peer)].push_back(
+        {.size = size_of(source),
+         .place = waits_aside(source) ? aside_[source] : place_of(source),
+         .sum = sum_of_[source]});
   }
   for (int64_t peer = 0; peer < waiting_.size(); ++peer) {
     const auto rank = static_cast<size_t>(peer);
@@ -213,20 +222,52 @@ void Execution::open_incoming() {
       incoming_.emplace_back(waiting_, peer, comes_for_all_[rank] != 0, std::move(awaited[rank]),
                              whole_bytes_, state_.tuning.hands_back, swap_);
   }
-  in_step_.resize(parts_.size());
-  for (size_t part = 0; part < parts_.size(); ++part) {
-    if (in_step[part]) find_addends(part);
+  for (Sum& sum : sums_) find_streams(sum);
+}
+
+// The landings of a part in step, but for those that can be combined where their addends lie.
+void Execution::find_sums(size_t part) {
+  for (const PartLanding& landing : parts_[part]->landings) {
+    if (!has_awaited(part, landing)) continue;
+    for (const PartAddend& addend : landing.addends)
+      sum_of_[first_drawn_[part] + static_cast<size_t>(addend.pull)] = sums_.size();
+    sums_.push_back({.part = part, .landing = &landing});
   }
 }
 
-// Finds the streams that bring what a part's landing combines, in the order of its addends.
-void Execution::find_addends(size_t part) {
-  for (const PartAddend& addend : parts_[part]->landings.front().addends) {
-    const size_t source = first_drawn_[part] + static_cast<size_t>(addend.pull);
+void Execution::find_streams(Sum& sum) const {
+  for (const PartAddend& addend : sum.landing->addends) {
+    const size_t source = first_drawn_[sum.part] + static_cast<size_t>(addend.pull);
     if (!awaits(source)) continue;
     const auto brings = [&](const Incoming& in) { return in.peer() == drawn_[source].pull->peer; };
     const auto found = std::find_if(incoming_.begin(), incoming_.end(), brings);
-    in_step_[part].push_back(static_cast<size_t>(found - incoming_.begin()));
+    sum.incoming.push_back(static_cast<size_t>(found - incoming_.begin()));
+  }
+}
+
+// Whether a source is an addend that comes through a ring, and is combined only when all have come.
+bool Execution::waits_aside(size_t source) const {
+  const size_t part = drawn_[source].part;
+  return parts_[part]->combine && !in_step_[part] && awaits(source);
+}
+
+// Finds memory for the addends that wait.
+void Execution::set_aside() {
+  constexpr size_t kLineBytes = 64;
+  const auto bytes_of = [&](size_t source) {
+    const BoxSize size = size_of(source);
+    const auto bytes = static_cast<size_t>(volume(size.extent) * size.element_bytes);
+    return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  };
+  size_t whole = 0;
+  for (size_t source = 0; source < sources_.size(); ++source)
+    whole += waits_aside(source) ? bytes_of(source) : 0;
+  if (whole == 0) return;
+  std::byte* next = state_.aside.of(whole);
+  for (size_t source = 0; source < sources_.size(); ++source) {
+    const BoxSize size = size_of(source);
+    aside_.push_back({.data = next, .strides = packed_strides(size.extent, size.element_bytes)});
+    if (waits_aside(source)) next += bytes_of(source);
   }
 }
 
@@ -249,7 +290,7 @@ void Execution::open_local() {
     const Part& part = *parts_[drawn_[source].part];
     if (part.combine || sources_[source].data == nullptr || source == goes_out) continue;
     local_.push_back(source);
-    sizes.push_back({.extent = drawn_[source].pull->extent, .element_bytes = part.element_bytes});
+    sizes.push_back(size_of(source));
   }
   local_cursor_.emplace(std::move(sizes), most_piece_bytes(waiting_, swap_));
 }
@@ -280,19 +321,20 @@ bool Execution::copy_local_piece() {
   return true;
 }
 
-// Combines the addends that were not combined as they came: those that were copied aside, and those that can
-// be read where they lie.
-void Execution::land_aside() {
-  for (size_t i = 0; i < aside_.size(); ++i) {
-    if (!aside_[i].empty())
-      sources_[i] = {
-          .data = aside_[i].data(),
-          .strides = packed_strides(drawn_[i].pull->extent, parts_[drawn_[i].part]->element_bytes)};
+// Combines the addends that were not combined as they came: those that waited aside, and those that can be
+// read where they lie.
+void Execution::land_rest() {
+  for (size_t source = 0; source < aside_.size(); ++source) {
+    if (waits_aside(source))
+      sources_[source] = {.data = aside_[source].data, .strides = aside_[source].strides};
   }
   for (size_t part = 0; part < parts_.size(); ++part) {
-    const bool has_landed = !in_step_.empty() && !in_step_[part].empty();
-    if (parts_[part]->combine && !has_landed)
-      reduce_landings(*parts_[part], sources_.data() + first_drawn_[part]);
+    if (!parts_[part]->combine) continue;
+    const bool has_sums = !in_step_.empty() && in_step_[part];
+    for (const PartLanding& landing : parts_[part]->landings) {
+      if (!has_sums || !has_awaited(part, landing))
+        reduce_landing(*parts_[part], landing, sources_.data() + first_drawn_[part]);
+    }
   }
 }
 
@@ -309,16 +351,16 @@ bool Execution::is_streamed() const {
          std::all_of(incoming_.begin(), incoming_.end(), [](const Incoming& i) { return i.is_done(); });
 }
 
-// Whether the next piece of an incoming stream can be taken. Among streams in step, the first one answers for
-// all, and the others return false.
+// Whether the next piece of an incoming stream can be taken. Among the streams of a sum, the first one
+// answers for all, and the others return false.
 bool Execution::has_next_of(size_t incoming) const {
   const auto is_there = [&](size_t i) { return !incoming_[i].is_done() && incoming_[i].is_available(); };
   if (!is_there(incoming)) return false;
-  const size_t part = incoming_[incoming].part();
-  const std::vector<size_t>& in_step = in_step_[part];
-  if (in_step.empty()) return true;
-  return in_step.front() == incoming && std::all_of(in_step.begin(), in_step.end(), [&](size_t i) {
-           return is_there(i) && incoming_[i].part() == part;
+  const std::optional<size_t> sum = incoming_[incoming].sum();
+  if (!sum) return true;
+  const std::vector<size_t>& streams = sums_[*sum].incoming;
+  return streams.front() == incoming && std::all_of(streams.begin(), streams.end(), [&](size_t i) {
+           return is_there(i) && incoming_[i].sum() == sum;
          });
 }
 
@@ -358,30 +400,28 @@ bool Execution::step() {
   moved |= copy_local_piece();
   for (size_t i = 0; i < incoming_.size(); ++i) {
     if (!has_next_of(i)) continue;
-    const size_t part = incoming_[i].part();
-    if (in_step_[part].empty()) {
-      incoming_[i].take();
+    if (const std::optional<size_t> sum = incoming_[i].sum()) {
+      reduce_piece(sums_[*sum]);
     } else {
-      reduce_piece(part);
+      incoming_[i].take();
     }
     moved = true;
   }
   return moved;
 }
 
-void Execution::reduce_piece(size_t index) {
-  const Part& part = *parts_[index];
-  const PartLanding& landing = part.landings.front();
-  const std::vector<size_t>& in_step = in_step_[index];
-  const Piece piece = incoming_[in_step.front()].piece();
+void Execution::reduce_piece(const Sum& sum) {
+  const Part& part = *parts_[sum.part];
+  const PartLanding& landing = *sum.landing;
+  const Piece piece = incoming_[sum.incoming.front()].piece();
   const FixedDims packed = packed_strides(piece.extent, part.element_bytes);
   Few<StridedAddend> addends;
   size_t next = 0;
   for (const PartAddend& addend : landing.addends) {
-    const size_t pull = first_drawn_[index] + static_cast<size_t>(addend.pull);
+    const size_t pull = first_drawn_[sum.part] + static_cast<size_t>(addend.pull);
     const Source& source = sources_[pull];
     if (awaits(pull)) {
-      addends.push_back({.data = incoming_[in_step[next++]].slot(), .strides = packed});
+      addends.push_back({.data = incoming_[sum.incoming[next++]].slot(), .strides = packed});
     } else {
       addends.push_back(
           {.data = source.data + offset_bytes(piece.offset, source.strides), .strides = source.strides});
@@ -391,7 +431,7 @@ void Execution::reduce_piece(size_t index) {
                     .strides = part.output_strides};
   reduce_box(at(place, piece.offset), place.strides, {addends.data(), addends.size()}, piece.extent,
              *part.combine, volume(landing.extent) * part.element_bytes);
-  for (const size_t incoming : in_step) incoming_[incoming].done();
+  for (const size_t incoming : sum.incoming) incoming_[incoming].done();
 }
 
 void Execution::finish() {

@@ -30,26 +30,38 @@ class Execution {
   void run_leg(const Few<Said>& said);
 
  private:
+  // A landing whose addends are combined piece by piece, as they come.
+  struct Sum {
+    size_t part = 0;
+    const PartLanding* landing = nullptr;
+    std::vector<size_t> incoming = {};  // the streams that bring addends, in the order of the addends
+  };
+
   void hear_everybody();
   void move();
   void locate_pulls(size_t part, const Few<Said>& said);
   void open_outgoing();
   void open_incoming();
-  void find_addends(size_t part);
+  void find_sums(size_t part);
+  void find_streams(Sum& sum) const;
+  bool waits_aside(size_t source) const;
+  void set_aside();
   void agree_on_slots();
   void open_local();
   std::optional<size_t> pull_of_what_goes_out() const;
   bool copy_local_piece();
-  void land_aside();
+  void land_rest();
   void stream();
   bool step();
   bool can_step() const;
   bool is_streamed() const;
   std::vector<int64_t> blockers() const;
-  void reduce_piece(size_t part);
+  void reduce_piece(const Sum& sum);
   bool is_in_step(size_t part) const;
+  bool has_awaited(size_t part, const PartLanding& landing) const;
   bool has_next_of(size_t incoming) const;
   bool awaits(size_t source) const;
+  BoxSize size_of(size_t source) const;
   Place place_of(size_t source) const;
   void finish();
 
@@ -72,10 +84,11 @@ class Execution {
   std::optional<Swap> swap_ = std::nullopt;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::vector<std::vector<std::byte>> aside_;  // by source: what came through a ring and is combined later
-  int64_t whole_bytes_ = 0;                    // all that this rank pulls
-  // By part: the incoming streams whose pieces are combined as they come; empty if they cannot be.
-  std::vector<std::vector<size_t>> in_step_;
+  Few<Place> aside_;           // by source: where it waits until it is combined; empty if none does
+  int64_t whole_bytes_ = 0;    // all that this rank pulls
+  std::vector<bool> in_step_;  // by part: whether its landings are sums; empty if nothing comes through rings
+  std::vector<Sum> sums_;
+  std::vector<std::optional<size_t>> sum_of_;  // by source
   std::vector<size_t> local_;  // the sources that need no ring, copied between pieces of the others
   std::optional<Cursor> local_cursor_;
 };

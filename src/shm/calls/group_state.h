@@ -9,6 +9,7 @@
 #include "shm/board/waiting.h"
 #include "shm/calls/mailbox.h"
 #include "shm/memory/arena.h"
+#include "shm/memory/kept.h"
 
 namespace shardway::shm {
 
@@ -19,6 +20,7 @@ struct GroupState {
   std::unique_ptr<Mailbox> mailbox;
   Tuning tuning = {};
   Payloads payloads = {};
+  Kept aside = {};       // for addends that cannot be combined as they come
   uint64_t swapped = 0;  // pieces counted in all calls so far (swap.h)
   uint64_t mark = 0;     // what the call under way is about (subject.h)
 

@@ -113,9 +113,10 @@ class Outgoing {
 
 // A pull of one of the parts of a call, and where its bytes are put.
 struct AwaitedBox {
-  size_t part = 0;
   BoxSize size = {};
   Place place = {};
+  // The sum whose addend it is, if pieces of the addends are combined as they come: then it has no place.
+  std::optional<size_t> sum = std::nullopt;
 };
 
 // What this rank takes out of a peer's ring.
@@ -134,7 +135,7 @@ class Incoming {
 
   int64_t peer() const { return peer_; }
   bool is_done() const { return cursor_.is_done(); }
-  size_t part() const { return awaited_[cursor_.box()].part; }  // of the next piece
+  std::optional<size_t> sum() const { return awaited_[cursor_.box()].sum; }  // of the next piece
   bool is_available() const;
 
   // Copies the next piece to its place.

@@ -142,6 +142,30 @@ TEST_P(ShmGroup, ManyMovesOfOnePairKeepTheirOrder) {
   }
 }
 
+// Ranks in pairs: every rank adds what the ranks of each pair send it, one block of its output for each pair.
+Scenario sums_of_pairs(int64_t ranks, int64_t rows, int64_t columns) {
+  Scenario scenario{.adds = true};
+  scenario.inputs.assign(static_cast<size_t>(ranks), {rows, columns * ranks});
+  scenario.outputs.assign(static_cast<size_t>(ranks), {(ranks + 1) / 2 * rows, columns});
+  for (int64_t from = 0; from < ranks; ++from) {
+    for (int64_t to = 0; to < ranks; ++to)
+      scenario.moves.push_back({from, {0, to * columns}, to, {from / 2 * rows, 0}, {rows, columns}});
+  }
+  return scenario;
+}
+
+TEST_P(ShmGroup, SeveralSumsGrowSideBySide) {
+  for (const int64_t columns : {3, 900}) run_everywhere(sums_of_pairs(GetParam(), 70, columns), 2);
+}
+
+TEST_P(ShmGroup, SumsOfAListFollowEachOther) {
+  const std::vector<Scenario> list{sums_of_pairs(GetParam(), 70, 900),
+                                   gather({0}, 0, ragged(GetParam(), 9'000)),
+                                   sums_of_pairs(GetParam(), 200, 300)};
+  const auto body = [&](shm::SharedGroup& group) { run_scenarios_at_once(group, list, 2); };
+  EXPECT_NO_THROW(run_threads(GetParam(), body));
+}
+
 // Every way of moving what lies in private memory gives the same.
 TEST_P(ShmGroup, EveryWayGivesTheSame) {
   for (const shm::Tuning& tuning :
