@@ -76,12 +76,11 @@ void say_doubts(const PlanCall& call, const PlanQuestion& question) {
                            : is_assumed || variable == nullptr ? std::string()
                                                                : variable;
   if (path.empty()) return;
-  const auto calibration = read_calibration(path);
-  if (!calibration) return;
   const std::string doubt =
-      doubt_about(*calibration, {.processor = shm::model_of_processor(),
-                                 .cores = shm::usable_cores(),
-                                 .ranks = std::max(question.from.mesh().size(), question.to.mesh().size())});
+      doubt_about(read_topology_file(path).runs,
+                  {.processor = shm::model_of_processor(),
+                   .cores = shm::usable_cores(),
+                   .ranks = std::max(question.from.mesh().size(), question.to.mesh().size())});
   if (!doubt.empty()) std::fprintf(stderr, "shardway plan: %s: %s\n", path.c_str(), doubt.c_str());
 }
 

@@ -78,4 +78,17 @@ std::string LogScales::times_axis() const {
   return text;
 }
 
+std::string LogScales::bytes_axis(std::vector<int64_t> sizes) const {
+  constexpr int64_t kTickFactor = 8;
+  std::sort(sizes.begin(), sizes.end());
+  std::string text;
+  int64_t next = 0;
+  for (const int64_t bytes : sizes) {
+    if (bytes < next) continue;
+    next = kTickFactor * bytes;
+    text += text_at(x(static_cast<double>(bytes)), kTop + kHeight + kLine, "middle", in_bytes(bytes));
+  }
+  return text;
+}
+
 }  // namespace shardway::cli::svg

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace shardway::cli::svg {
 
@@ -35,6 +37,7 @@ class LogScales {
   double x(double value) const;
   double y(double us) const;
   std::string times_axis() const;
+  std::string bytes_axis(std::vector<int64_t> sizes) const;  // some of the sizes, where they stand
 
  private:
   double y_of(double power) const;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/bench/bench_report.h"
+#include "cli/calibrate/trial_options.h"
 #include "cli/calibrate/watched_trials.h"
 #include "cli/nearest.h"
 #include "cli/notation.h"
@@ -25,7 +26,8 @@ constexpr const char* kBenchLesson =
     "of its repetitions is printed. Ctrl-C ends it and keeps what was measured.\n"
     "\n"
     "Columns are those of nccl-tests: algbw is size by time, busbw counts what each rank moves to or from\n"
-    "others. Parts of ranks: even; rising, as 0 : 1 : 2 : …; alternating, as 3 : 1 : 3 : 1 : …\n"
+    "others. Parts of ranks: even; rising, as 0 : 1 : 2 : …; leaning, as 2 : 2 : 1 : 1;\n"
+    "alternating, as 3 : 1 : 3 : 1 : …\n"
     "\n"
     "Examples:\n"
     "  shardway bench -n 4\n"
@@ -39,15 +41,13 @@ constexpr int64_t kMostBenchBytes = int64_t{1} << 30;
 constexpr int64_t kBenchSeconds = 20;
 
 struct WrittenBench {
-  std::string ranks = {};
+  TrialOptions trials = {};
   std::string ops = {};
   std::string sizes = "1KiB:16MiB";
   std::string parts = "even";
-  std::string seconds = {};
   std::string csv = {};
   std::string json = {};
   std::string plot = {};
-  bool takes_whole_time = false;
 };
 
 struct SizeRange {
@@ -98,7 +98,7 @@ std::vector<Trial> trials_of(const WrittenBench& written) {
       written.ops.empty() ? all : value_of("--ops", written.ops, [&] { return read_list(written.ops, all); });
   const SizeRange sizes = value_of("--sizes", written.sizes, [&] { return read_sizes(written.sizes); });
   const std::vector<Portions> parts = value_of("--parts", written.parts, [&] {
-    return read_list<Portions>(written.parts, {Portions::even, Portions::rising, Portions::alternating});
+    return read_list<Portions>(written.parts, {std::begin(kPortions), std::end(kPortions)});
   });
   std::vector<Trial> trials;
   for (const StepKind kind : kinds) {
@@ -124,12 +124,8 @@ void write_files(const WrittenBench& written, const BenchResult& result) {
 }
 
 ExitCode answer(const WrittenBench& written) {
-  const auto seconds = [&] { return read_count(written.seconds, "a number of seconds, such as 60"); };
-  const TrialLimits limits{
-      .ranks = value_of("--ranks", written.ranks, [&] { return read_trial_ranks(written.ranks); }),
-      .time = std::chrono::seconds(written.seconds.empty() ? kBenchSeconds
-                                                           : value_of("--seconds", written.seconds, seconds)),
-      .takes_whole_time = written.takes_whole_time};
+  TrialLimits limits = read_limits(written.trials, kBenchSeconds);
+  limits.ranks = read_trial_ranks(written.trials);
   const std::vector<Trial> trials = trials_of(written);
   for (const std::string& file : {written.csv, written.json, written.plot}) {
     if (!file.empty()) refuse_unwritable(file);
@@ -156,9 +152,7 @@ ExitCode answer(const WrittenBench& written) {
 Answer add_bench(CLI::App& options) {
   auto written = std::make_shared<WrittenBench>();
   options.set_help_flag("-h,--help", "print this help");
-  options.add_option("-n,--ranks", written->ranks, "how many ranks to start; at least 2")
-      ->type_name("N")
-      ->required();
+  add_trial_options(options, written->trials, kBenchSeconds)->required();
   options
       .add_option(
           "--ops", written->ops,
@@ -171,14 +165,8 @@ Answer add_bench(CLI::App& options) {
       ->type_name("BYTES:BYTES");
   options
       .add_option("--parts", written->parts,
-                  "how ranks share: even, rising, alternating; even when\nleft out")
+                  "how ranks share: even, rising, leaning, alternating; even\nwhen left out")
       ->type_name("PARTS");
-  options
-      .add_option("--seconds", written->seconds,
-                  "the longest time to measure, after a first round of all\ncalls; 20 when left out")
-      ->type_name("SECONDS");
-  options.add_flag("--whole-time", written->takes_whole_time,
-                   "do not stop before that, though repetitions agree");
   options.add_option("--csv", written->csv, "write the rows to a file of comma-separated values")
       ->type_name("FILE");
   options.add_option("--json", written->json, "write the rows to a JSON file")->type_name("FILE");

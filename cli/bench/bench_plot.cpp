@@ -8,8 +8,6 @@
 namespace shardway::cli {
 namespace {
 
-constexpr int64_t kTickFactor = 8;
-
 // The rows of one call, which follow one another.
 struct CallCurve {
   std::vector<BenchRow> rows = {};
@@ -41,21 +39,6 @@ svg::LogScales scales_of(const std::vector<BenchRow>& rows) {
           most->call.us};
 }
 
-std::string sizes_axis(const svg::LogScales& scales, const std::vector<BenchRow>& rows) {
-  std::vector<int64_t> sizes;
-  for (const BenchRow& row : rows) sizes.push_back(row.call.bytes);
-  std::sort(sizes.begin(), sizes.end());
-  std::string text;
-  int64_t next = 0;
-  for (const int64_t bytes : sizes) {
-    if (bytes < next) continue;
-    next = kTickFactor * bytes;
-    text += svg::text_at(scales.x(static_cast<double>(bytes)), svg::kTop + svg::kHeight + svg::kLine,
-                         "middle", in_bytes(bytes));
-  }
-  return text;
-}
-
 std::string drawn(const CallCurve& curve, const svg::LogScales& scales, size_t number) {
   std::string points;
   std::string text;
@@ -84,7 +67,9 @@ std::string bench_svg(const BenchResult& result) {
                    "title");
   text += svg::text_at(svg::kLeft, 42, "start",
                        "time of a call over its bytes; shardway " + setting.version + ", " + setting.date);
-  text += scales.times_axis() + sizes_axis(scales, result.rows);
+  std::vector<int64_t> sizes;
+  for (const BenchRow& row : result.rows) sizes.push_back(row.call.bytes);
+  text += scales.times_axis() + scales.bytes_axis(std::move(sizes));
   double y = svg::kTop + svg::kHeight + 3 * svg::kLine;
   for (size_t number = 0; number < curves.size(); ++number, y += svg::kLine) {
     text += drawn(curves[number], scales, number);

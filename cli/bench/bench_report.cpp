@@ -7,8 +7,6 @@
 namespace shardway::cli {
 namespace {
 
-constexpr double kNoisy = 0.25;
-
 template <class... Values>
 std::string filled(const char* format, Values... values) {
   std::array<char, 320> text{};
@@ -70,7 +68,7 @@ std::string noise_text(const std::vector<BenchRow>& rows) {
       "by "
       "%.0f %% (medians over calls)\n",
       100 * noise.spread, 100 * noise.retest_error);
-  if (noise.retest_error > kNoisy)
+  if (noise.retest_error > kMostRetestError)
     text += "that is too noisy to rely on: measure again while nothing else runs\n";
   return text;
 }

@@ -1,51 +1,58 @@
 // shardway calibrate
 #include <CLI/CLI.hpp>
-#include <filesystem>
+#include <algorithm>
 #include <memory>
 
+#include "cli/calibrate/calibration_output.h"
+#include "cli/calibrate/trial_options.h"
 #include "cli/calibrate/watched_trials.h"
 #include "cli/notation.h"
 #include "cli/option_value.h"
 #include "cli/subcommand.h"
-#include "cli/whole_file.h"
 #include "plan/text/calibration_file.h"
 #include "shm/memory/machine.h"
+#include "shm/memory/process.h"
 
 namespace shardway::cli {
 namespace {
 
 constexpr const char* kLesson =
     "Starts ranks on this machine, times gathers, reductions, exchanges and messages of many sizes between\n"
-    "them, through shared memory, and fits the figures by which plans are priced. Every second size is kept\n"
+    "them, through shared memory, and fits the figures by which plans are priced. Sizes and parts are kept\n"
     "out of the fit: how far the prices are from what those took is the error that is printed. Calls are\n"
-    "repeated until odd and even repetitions agree, or the time is over.\n"
+    "repeated until odd and even repetitions agree, or the time is over. Let nothing else run meanwhile: if\n"
+    "they still differ by more than 25 %, nothing is written.\n"
     "\n"
-    "The figures hold for this machine and this number of ranks; a plan for others says so. Let nothing "
-    "else\n"
-    "run meanwhile. Ctrl-C ends it and keeps what was measured, unless that is less than one round: in "
-    "FILE,\n"
-    "or in FILE.partial if there is a FILE already.\n"
+    "The figures hold for this machine and this number of ranks; a plan for others says so. If FILE has\n"
+    "figures of this machine already, those of other numbers of ranks stay. --full measures groups of 2, 4,\n"
+    "8 … ranks, up to one on each core, and one of twice as many, which share cores; with -n up to that\n"
+    "many; and sizes up to 64MiB. --seconds are then those of each group.\n"
+    "\n"
+    "Ctrl-C ends it and keeps what was measured, unless that is less than one round: in FILE, or in\n"
+    "FILE.partial if there is a FILE already.\n"
     "\n"
     "Examples:\n"
     "  shardway calibrate -n 4 -o topology.json\n"
+    "  shardway calibrate --full -o topology.json --plot topology.svg\n"
     "  shardway plan --topology topology.json --mesh 4 --shape 4096x4096 --from S0 --to R\n"
     "  export SHARDWAY_TOPOLOGY=$PWD/topology.json\n"
     "\n"
-    "Exit codes: 0; 1 when a rank fails, or nothing was measured; 2 for a mistake in the call; 130 when it\n"
-    "was interrupted.";
+    "Exit codes: 0; 1 when a rank fails, or nothing was measured, or too noisily; 2 for a mistake in the\n"
+    "call; 130 when it was interrupted.";
 
 constexpr int64_t kLeastBytes = 1024;
 constexpr int64_t kUsualMostBytes = 16 << 20;
+constexpr int64_t kFullMostBytes = 64 << 20;
 constexpr int64_t kLeastMostBytes = 8 * kLeastBytes;  // four sizes, two of them for the fit
 constexpr int64_t kMostMostBytes = int64_t{1} << 30;
 constexpr int64_t kUsualSeconds = 30;
 
 struct WrittenCalibrate {
-  std::string ranks = {};
-  std::string output = {};
-  std::string seconds = {};
+  TrialOptions trials = {};
+  OutputNames output = {};
   std::string most = {};
-  bool takes_whole_time = false;
+  bool is_full = false;
+  bool keeps_noisy = false;
 };
 
 int64_t read_most(const std::string& written) {
@@ -55,38 +62,73 @@ int64_t read_most(const std::string& written) {
   return bytes;
 }
 
-// An interrupted measurement does not take the place of another.
-std::string place_for(const std::string& output, bool is_complete) {
-  std::error_code ignored;
-  return is_complete || !std::filesystem::exists(output, ignored) ? output : output + ".partial";
+// Powers of two up to `most`, and `most` itself.
+std::vector<int64_t> groups_up_to(int64_t most) {
+  std::vector<int64_t> groups;
+  for (int64_t ranks = 2; ranks < most; ranks *= 2) groups.push_back(ranks);
+  groups.push_back(most);
+  return groups;
+}
+
+// How many ranks each run has.
+std::vector<int64_t> groups_of(const WrittenCalibrate& written) {
+  if (!written.trials.ranks.empty()) {
+    const int64_t ranks = read_trial_ranks(written.trials);
+    return written.is_full ? groups_up_to(ranks) : std::vector{ranks};
+  }
+  if (!written.is_full) throw std::invalid_argument("--ranks is required, or --full");
+  const int64_t cores = std::min(shm::usable_cores(), kMostTrialRanks / 2);
+  std::vector<int64_t> groups = cores == 1 ? std::vector<int64_t>{} : groups_up_to(cores);
+  groups.push_back(2 * cores);
+  return groups;
+}
+
+// The largest size in full mode: one whose ranks take at most half of the memory that is free.
+int64_t largest_for(int64_t ranks) {
+  constexpr int64_t kBuffers = 4;  // of a rank, in largest sizes
+  int64_t bytes = kFullMostBytes;
+  while (bytes > kUsualMostBytes && ranks * kBuffers * bytes > shm::available_memory_bytes() / 2) bytes /= 2;
+  return bytes;
+}
+
+Calibration about_this_machine() {
+  return {.machine = shm::name_of_machine(),
+          .processor = shm::model_of_processor(),
+          .cores = shm::usable_cores(),
+          .backend = "shared memory"};
+}
+
+MeasuredTopology measured_with(const std::vector<Trial>& trials, const TrialLimits& limits) {
+  const TrialResults results = measure_until_interrupted(trials, limits);
+  Calibration about = about_this_machine();
+  about.ranks = limits.ranks;
+  about.date = date_of_now();
+  about.is_complete = results.is_complete;
+  std::optional<MeasuredTopology> found = measured_topology(trials, results.us, about);
+  if (!found) throw Refusal("it was interrupted before every call was made: nothing is written");
+  return std::move(*found);
 }
 
 ExitCode answer(const WrittenCalibrate& written) {
-  const auto seconds = [&] { return read_count(written.seconds, "a number of seconds, such as 60"); };
-  const TrialLimits limits{
-      .ranks = value_of("--ranks", written.ranks, [&] { return read_trial_ranks(written.ranks); }),
-      .time = std::chrono::seconds(written.seconds.empty() ? kUsualSeconds
-                                                           : value_of("--seconds", written.seconds, seconds)),
-      .takes_whole_time = written.takes_whole_time};
-  const auto most = [&] { return read_most(written.most); };
-  const std::vector<Trial> trials = trials_between(
-      kLeastBytes, written.most.empty() ? kUsualMostBytes : value_of("--most", written.most, most));
-  refuse_unwritable(written.output);
-  const TrialResults results = measure_until_interrupted(trials, limits);
-  const std::optional<MeasuredTopology> found = measured_topology(trials, results.us,
-                                                                  {.machine = shm::name_of_machine(),
-                                                                   .processor = shm::model_of_processor(),
-                                                                   .cores = shm::usable_cores(),
-                                                                   .ranks = limits.ranks,
-                                                                   .backend = "shared memory",
-                                                                   .date = date_of_now(),
-                                                                   .is_complete = results.is_complete});
-  if (!found) throw Refusal("it was interrupted before every call was made: nothing is written");
-  const std::string place = place_for(written.output, results.is_complete);
-  write_whole(place, to_json(found->topology, found->calibration) + "\n");
-  print(report_of(*found) + place +
-        (results.is_complete ? " is written\n" : " has what was measured until the interruption\n"));
-  return results.is_complete ? ExitCode::yes : kInterrupted;
+  TrialLimits limits = read_limits(written.trials, kUsualSeconds);
+  const auto read = [&] { return read_most(written.most); };
+  const int64_t most = written.most.empty() ? 0 : value_of("--most", written.most, read);
+  const std::vector<int64_t> groups = groups_of(written);
+  CalibrationOutput output(written.output, about_this_machine());
+  bool is_noisy = false;
+  bool is_complete = true;
+  for (size_t i = 0; i < groups.size() && is_complete; ++i) {
+    limits.ranks = groups[i];
+    const int64_t most_bytes = most > 0 ? most : written.is_full ? largest_for(groups[i]) : kUsualMostBytes;
+    const MeasuredTopology run = measured_with(trials_between(kLeastBytes, most_bytes), limits);
+    const bool is_kept = written.keeps_noisy || !run.calibration.is_void();
+    print(report_of(run) + (is_kept ? output.add(run) : "it is not written\n"));
+    is_noisy = is_noisy || !is_kept;
+    is_complete = run.calibration.is_complete;
+  }
+  if (is_noisy)
+    throw Refusal("odd and even repetitions differ by more than 25 %: --keep-noisy writes such figures too");
+  return is_complete ? ExitCode::yes : kInterrupted;
 }
 
 }  // namespace
@@ -94,19 +136,17 @@ ExitCode answer(const WrittenCalibrate& written) {
 Answer add_calibrate(CLI::App& options) {
   auto written = std::make_shared<WrittenCalibrate>();
   options.set_help_flag("-h,--help", "print this help");
-  options.add_option("-n,--ranks", written->ranks, "how many ranks to start; at least 2")
-      ->type_name("N")
-      ->required();
-  options.add_option("-o,--output", written->output, "the topology file to write")
+  add_trial_options(options, written->trials, kUsualSeconds);
+  options
+      .add_option("-o,--output", written->output.file,
+                  "the topology file to write, or to add this number of\nranks to")
       ->type_name("FILE")
       ->required();
-  options
-      .add_option("--seconds", written->seconds,
-                  "the longest time to measure, after a first round of all\ncalls; 30 when left out")
-      ->type_name("SECONDS");
-  options.add_flag("--whole-time", written->takes_whole_time,
-                   "do not stop before that, though repetitions agree");
   options.add_option("--most", written->most, "the largest size; 16MiB when left out")->type_name("BYTES");
+  options.add_flag("--full", written->is_full, "groups of several sizes, and larger calls");
+  options.add_option("--plot", written->output.plot, "draw calls and prices over sizes to an SVG file")
+      ->type_name("FILE");
+  options.add_flag("--keep-noisy", written->keeps_noisy, "write what was measured though it is too noisy");
   options.footer(kLesson);
   return [written] { return answer(*written); };
 }

@@ -8,12 +8,8 @@
 #include <ctime>
 #include <stdexcept>
 
-#include "cli/notation.h"
-
 namespace shardway::cli {
 namespace {
-
-constexpr int64_t kMostTrialRanks = 256;
 
 volatile std::sig_atomic_t was_interrupted = 0;
 
@@ -56,15 +52,6 @@ class ProgressLine {
 };
 
 }  // namespace
-
-int64_t read_trial_ranks(const std::string& written) {
-  const int64_t ranks = read_count(written, "the number of ranks, such as 4");
-  if (ranks == 1) throw std::invalid_argument("one rank has nobody to send to; give at least 2");
-  if (ranks > kMostTrialRanks)
-    throw std::invalid_argument("is more than " + std::to_string(kMostTrialRanks) +
-                                ", the most that are started to measure");
-  return ranks;
-}
 
 TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits) {
   listen_for_interrupts();

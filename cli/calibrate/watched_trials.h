@@ -11,9 +11,6 @@ namespace shardway::cli {
 
 inline constexpr ExitCode kInterrupted = static_cast<ExitCode>(128 + SIGINT);
 
-// A number of ranks that can be measured, from 2 on.
-int64_t read_trial_ranks(const std::string& written);
-
 // Measures with a line of progress, if standard error is a terminal, until the first SIGINT or SIGTERM at the
 // latest. Throws Refusal if a rank fails.
 TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits);

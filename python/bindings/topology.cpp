@@ -81,28 +81,26 @@ int64_t number_in(const char* variable) {
 
 // A UserWarning if the figures of a file were measured on another machine, or with another number of ranks
 // than this job has. The first rank of a job says it for all.
-void warn_of_doubts(const std::string& path) {
+void warn_of_doubts(const std::string& path, const std::vector<Calibration>& runs) {
   if (number_in("RANK") != 0) return;
-  const auto calibration = read_calibration(path);
-  if (!calibration) return;
-  const std::string doubt = doubt_about(*calibration, {.processor = shm::model_of_processor(),
-                                                       .cores = shm::usable_cores(),
-                                                       .ranks = number_in("WORLD_SIZE")});
+  const std::string doubt = doubt_about(runs, {.processor = shm::model_of_processor(),
+                                               .cores = shm::usable_cores(),
+                                               .ranks = number_in("WORLD_SIZE")});
   if (!doubt.empty() && PyErr_WarnEx(PyExc_UserWarning, (path + ": " + doubt).c_str(), 1) != 0)
     throw py::error_already_set();
 }
 
 Topology read_and_compare(const py::object& path) {
-  Topology topology = shardway::read_topology(path_text(path));
-  warn_of_doubts(path_text(path));
-  return topology;
+  const TopologyFile file = read_topology_file(path_text(path));
+  warn_of_doubts(path_text(path), file.runs);
+  return file.topology;
 }
 
 Topology default_and_compare() {
-  Topology topology = default_topology();
+  const TopologyFile file = default_topology_file();
   const char* path = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): as above
-  if (path != nullptr && *path != '\0') warn_of_doubts(path);
-  return topology;
+  if (path != nullptr) warn_of_doubts(path, file.runs);
+  return file.topology;
 }
 
 std::string repr_of(const Link& link) {
@@ -156,37 +154,52 @@ py::list trials_up_to(int64_t most_bytes) {
   return trials;
 }
 
-// The text of the file and the report on it, or None if there are too few repetitions.
+Calibration about_this_machine(const std::string& backend) {
+  return {.machine = shm::name_of_machine(),
+          .processor = shm::model_of_processor(),
+          .cores = shm::usable_cores(),
+          .backend = backend};
+}
+
+// Why a run cannot be added to the file with this text; empty if it can.
+std::string objection_of(const std::string& text, const std::string& name, const std::string& backend) {
+  return objection_to_joining(topology_file_from_json(text, name), about_this_machine(backend));
+}
+
+// The text of the file, with the runs of the text before, the report on the new run, and whether it is void;
+// or None if there are too few repetitions.
 py::object calibrated(int64_t most_bytes, const std::vector<std::vector<double>>& us, int64_t ranks,
-                      const std::string& backend, const std::string& date, bool is_complete) {
+                      const std::string& backend, const std::string& date, bool is_complete,
+                      const std::string& before) {
   const std::vector<Trial> trials = trials_between(kLeastBytes, most_bytes);
   if (us.size() != trials.size())
     throw std::invalid_argument("calibrate: " + std::to_string(us.size()) + " trials were timed, not " +
                                 std::to_string(trials.size()));
-  const auto found = measured_topology(trials, us,
-                                       {.machine = shm::name_of_machine(),
-                                        .processor = shm::model_of_processor(),
-                                        .cores = shm::usable_cores(),
-                                        .ranks = ranks,
-                                        .backend = backend,
-                                        .date = date,
-                                        .is_complete = is_complete});
+  Calibration about = about_this_machine(backend);
+  about.ranks = ranks;
+  about.date = date;
+  about.is_complete = is_complete;
+  const auto found = measured_topology(trials, us, about);
   if (!found) return py::none();
-  return py::make_tuple(to_json(found->topology, found->calibration) + "\n", report_of(*found));
+  const TopologyFile file = before.empty() ? TopologyFile{} : topology_file_from_json(before, "topology");
+  return py::make_tuple(to_json(joined(file, *found)) + "\n", report_of(*found),
+                        found->calibration.is_void());
 }
 
 std::vector<int64_t> sizes_of_parts(const std::string& name, int64_t count, int64_t ranks) {
-  for (const Portions parts : {Portions::even, Portions::rising, Portions::alternating}) {
+  for (const Portions parts : kPortions) {
     if (name == name_of(parts)) return sizes_of(parts, count, ranks);
   }
-  throw std::invalid_argument("calibrate: parts='" + name + "' is not one of even, rising, alternating");
+  throw std::invalid_argument("calibrate: parts='" + name +
+                              "' is not one of even, rising, leaning, alternating");
 }
 
 void bind_calibration(py::module_& module) {
   module.def("sizes_of_parts", &sizes_of_parts, py::arg("parts"), py::arg("count"), py::arg("ranks"));
   module.def("trials_up_to", &trials_up_to, py::arg("most_bytes"));
   module.def("calibrated", &calibrated, py::arg("most_bytes"), py::arg("us"), py::arg("ranks"),
-             py::arg("backend"), py::arg("date"), py::arg("is_complete"));
+             py::arg("backend"), py::arg("date"), py::arg("is_complete"), py::arg("before"));
+  module.def("objection_to_joining", &objection_of, py::arg("text"), py::arg("name"), py::arg("backend"));
 }
 
 }  // namespace

@@ -17,7 +17,6 @@ import statistics
 import sys
 import warnings
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
@@ -26,9 +25,16 @@ import torch.distributed as dist
 import shardway as sw
 from shardway._bench_plans import mean_regret, plans_report, run_plans
 from shardway._files import usual_mode, write_whole
+from shardway._measuring import (
+    ITEM_BYTES,
+    add_measuring_arguments,
+    backend_text,
+    date_of_now,
+    problem_with,
+    run_in_group,
+)
 from shardway._timing import INTERRUPTED, Call, TimedCall, TrialClock, measure
 
-_ITEM_BYTES = 4
 _NOISY = 0.25
 _SMALL_SIDE = 64
 _LARGE_SIDE = 1024
@@ -99,13 +105,13 @@ def _calls_of(ops: list[str], sizes: list[int]) -> list[tuple[str, str, int, Tim
     for op in ops:
         torch_has_it = True
         for size in sizes:
-            elements = max(size // _ITEM_BYTES // ranks, 1) * ranks
+            elements = max(size // ITEM_BYTES // ranks, 1) * ranks
             ours, torchs, count = _OPS[op](elements, ranks)
-            calls.append((op, "shardway", elements * _ITEM_BYTES, TimedCall(ours, count, size)))
+            calls.append((op, "shardway", elements * ITEM_BYTES, TimedCall(ours, count, size)))
             rival = TimedCall(torchs, count, size)
             torch_has_it = torch_has_it and _works(rival)
             if torch_has_it:
-                calls.append((op, "torch", elements * _ITEM_BYTES, rival))
+                calls.append((op, "torch", elements * ITEM_BYTES, rival))
     return calls
 
 
@@ -118,7 +124,7 @@ def _row(op: str, whose: str, size: int, call: TimedCall) -> Row:
         "contender": whose,
         "ranks": ranks,
         "bytes": size,
-        "count": size // _ITEM_BYTES,
+        "count": size // ITEM_BYTES,
         "us": call.median(),
         "algbw_gb_per_s": algbw,
         "busbw_gb_per_s": algbw * factor,
@@ -136,7 +142,6 @@ def _processor() -> str:
 
 
 def _setting(*, is_complete: bool) -> dict[str, object]:
-    engine = "" if os.environ.get("SHARDWAY_TRANSPORT") == "c10d" else ", shardway by shared memory where it can"
     return {
         "shardway": sw.__version__,
         "torch": torch.__version__,
@@ -144,8 +149,8 @@ def _setting(*, is_complete: bool) -> dict[str, object]:
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "ranks": dist.get_world_size(),
-        "backend": dist.get_backend() + engine,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "backend": backend_text("shardway by shared memory where it can"),
+        "date": date_of_now(),
         "complete": is_complete,
     }
 
@@ -260,39 +265,32 @@ def _op_list(text: str) -> list[str]:
 
 def _arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="torchrun … -m shardway.bench", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--backend", default="gloo", help="of torch.distributed, for CPU tensors; gloo when left out")
+    add_measuring_arguments(parser, seconds=20.0)
     parser.add_argument("--ops", type=_op_list, default=list(_OPS), help="such as all_gather,all_reduce")
     parser.add_argument("--least", type=int, default=1 << 10, metavar="BYTES", help="the smallest size")
     parser.add_argument("--most", type=int, default=16 << 20, metavar="BYTES", help="the largest size; they double")
-    parser.add_argument("--seconds", type=float, default=20.0, help="the longest time to measure after a first round")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows as comma-separated values")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON")
     parser.add_argument("--plans", action="store_true", help="run plans that lost beside the one that was chosen")
     parser.add_argument("--topology", type=Path, metavar="FILE", help="what plans are priced by; SHARDWAY_TOPOLOGY")
     read = parser.parse_args(words)
-    if not _ITEM_BYTES <= read.least <= read.most:
-        parser.error(f"--least {read.least} --most {read.most}: sizes rise from at least {_ITEM_BYTES} bytes")
-    for file in (read.csv, read.json):
-        if file and not file.parent.is_dir():
-            parser.error(f"{file}: cannot be written: there is no folder {file.parent}")
+    if not ITEM_BYTES <= read.least <= read.most:
+        parser.error(f"--least {read.least} --most {read.most}: sizes rise from at least {ITEM_BYTES} bytes")
     if read.topology and not read.plans:
         parser.error("--topology is for --plans")
     return read
 
 
+def _problem(arguments: argparse.Namespace) -> str:
+    problems = [problem_with(file) for file in (arguments.csv, arguments.json) if file]
+    return next((problem for problem in problems if problem), "")
+
+
 def _main(words: list[str]) -> int:
     arguments = _arguments(words)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # of names in newer torch
-    dist.init_process_group(arguments.backend)
-    try:
-        if dist.get_world_size() == 1:
-            print("shardway.bench: one rank has nobody to send to; start at least 2", file=sys.stderr)
-            return 2
-        clock = TrialClock(arguments.seconds)
-        clock.listen()
-        return _bench_plans(arguments, clock) if arguments.plans else _bench_calls(arguments, clock)
-    finally:
-        dist.destroy_process_group()
+    bench = _bench_plans if arguments.plans else _bench_calls
+    return run_in_group("bench", arguments, lambda: _problem(arguments), lambda clock: bench(arguments, clock))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ time of a call is that of its slowest rank.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-import tempfile
-from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
@@ -18,10 +17,17 @@ import torch.distributed as dist
 
 import shardway as sw
 from shardway import _C
+from shardway._calibration_plot import draw_calibration, plot_problem
 from shardway._files import usual_mode, write_whole
+from shardway._measuring import (
+    ITEM_BYTES,
+    add_measuring_arguments,
+    backend_text,
+    date_of_now,
+    problem_with,
+    run_in_group,
+)
 from shardway._timing import INTERRUPTED, Call, TimedCall, TrialClock, measure
-
-_ITEM_BYTES = 4
 
 
 def _redistribute_call(elements: int, parts: str) -> Call:
@@ -54,44 +60,55 @@ def _call_of(op: str, elements: int, kind_of_parts: str) -> tuple[Call, int]:
 
 
 def _timed(op: str, size: int, parts: str) -> TimedCall:
-    return TimedCall(*_call_of(op, size // _ITEM_BYTES, parts), size)
+    return TimedCall(*_call_of(op, size // ITEM_BYTES, parts), size)
 
 
-def _problem_with(output: Path) -> str:
-    """Why the file cannot be written, or nothing."""
-    if output.is_dir():
-        return f"{output}: cannot be written: Is a directory"
-    try:
-        with tempfile.NamedTemporaryFile(dir=output.parent):
-            return ""
-    except OSError as error:
-        return f"{output}: cannot be written: {error.strerror}"
+def _backend() -> str:
+    return backend_text("shared memory where it can")
 
 
-def _problem(output: Path) -> str:
-    """Why this group cannot be measured, the same on every rank; or nothing."""
-    if dist.get_world_size() == 1:
-        return "one rank has nobody to send to; start at least 2"
+def _problem(arguments: argparse.Namespace) -> str:
+    """Why there are no figures to find, or no place for them; or nothing."""
     if int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())) != dist.get_world_size():
         return "the ranks are on several hosts; it measures those of one"
-    said = [_problem_with(output) if dist.get_rank() == 0 else ""]
-    dist.broadcast_object_list(said, src=0)
-    return said[0]
+    output: Path = arguments.output
+    plot: Path | None = arguments.plot
+    if problem := problem_with(output) or (problem_with(plot) if plot else "") or (plot_problem() if plot else ""):
+        return problem
+    if not output.exists():
+        return ""
+    try:
+        objection = _C.objection_to_joining(output.read_text(errors="replace"), str(output), _backend())
+    except ValueError as error:
+        return f"{error}: remove it, or give another name with -o"
+    return f"{output}: {objection}: remove it, or give another name with -o" if objection else ""
 
 
-def _finish(trials: list[TimedCall], most: int, output: Path, *, is_complete: bool) -> int:
+def _finish(trials: list[TimedCall], arguments: argparse.Namespace, *, is_complete: bool) -> int:
     """On rank 0: writes and prints what was found. Returns the exit code."""
-    engine = "" if os.environ.get("SHARDWAY_TRANSPORT") == "c10d" else ", shared memory where it can"
-    date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    output: Path = arguments.output
+    before = output.read_text() if is_complete and output.exists() else ""
     us = [trial.us for trial in trials]
-    found = _C.calibrated(most, us, dist.get_world_size(), dist.get_backend() + engine, date, is_complete)
+    ranks = dist.get_world_size()
+    found = _C.calibrated(arguments.most, us, ranks, _backend(), date_of_now(), is_complete, before)
     if found is None:
         print("it was interrupted before every call was made: nothing is written", file=sys.stderr)
         return 1
-    text, report = found
+    text, report, is_void = found
+    if is_void and not arguments.keep_noisy:
+        print(f"{report}it is not written", flush=True)
+        print(
+            "shardway.calibrate: odd and even repetitions differ by more than 25 %: --keep-noisy writes such figures "
+            "too",
+            file=sys.stderr,
+            flush=True,
+        )
+        return 1
     if not is_complete and output.exists():
         output = output.with_name(output.name + ".partial")
     write_whole(output, text, usual_mode())
+    if arguments.plot:
+        draw_calibration(json.loads(text), arguments.plot)
     print(f"{report}{output} is written", flush=True)
     return 0 if is_complete else INTERRUPTED
 
@@ -100,10 +117,13 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="torchrun … -m shardway.calibrate", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the topology file to write")
-    parser.add_argument("--backend", default="gloo", help="of torch.distributed, for CPU tensors; gloo when left out")
-    parser.add_argument("--seconds", type=float, default=30.0, help="the longest time to measure after a first round")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="the topology file to write, or to add these ranks to"
+    )
+    add_measuring_arguments(parser, seconds=30.0)
     parser.add_argument("--most", type=int, default=16 << 20, metavar="BYTES", help="the largest size, from 8192 on")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw calls and prices: PNG, SVG or PDF")
+    parser.add_argument("--keep-noisy", action="store_true", help="write what was measured though it is too noisy")
     read = parser.parse_args(words)
     if read.most < 8 << 10:
         parser.error(f"--most {read.most}: the largest size is at least 8192")
@@ -112,21 +132,15 @@ def _arguments(words: list[str]) -> argparse.Namespace:
 
 def _main(words: list[str]) -> int:
     arguments = _arguments(words)
-    dist.init_process_group(arguments.backend)
-    try:
-        if problem := _problem(arguments.output):
-            if dist.get_rank() == 0:
-                print(f"shardway.calibrate: {problem}", file=sys.stderr, flush=True)
-            return 2
+
+    def body(clock: TrialClock) -> int:
         trials = [_timed(*trial) for trial in _C.trials_up_to(arguments.most)]
-        clock = TrialClock(arguments.seconds)
-        clock.listen()
         measure(trials, clock)
         if dist.get_rank() != 0:
             return 0
-        return _finish(trials, arguments.most, arguments.output, is_complete=not clock.was_interrupted)
-    finally:
-        dist.destroy_process_group()
+        return _finish(trials, arguments, is_complete=not clock.was_interrupted)
+
+    return run_in_group("calibrate", arguments, lambda: _problem(arguments), body)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -16,9 +17,17 @@ from tests.support.programs import run_program, started_program
 
 PROGRAM = Path(sys.executable).with_name("shardway")
 LIMIT_S = 170
+SVG = "{http://www.w3.org/2000/svg}"
 INTERRUPTED = 128 + signal.SIGINT
-QUICK = ("--seconds", 1, "--most", "32KiB")
+QUICK = ("--seconds", 1, "--most", "32KiB", "--keep-noisy")  # whatever runs beside this test
 PLAN = ("plan", "--shape", "64x64", "--from", "S0", "--to", "R")
+
+
+@pytest.fixture(scope="module")
+def measured_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("measured") / "topology.json"
+    assert calibrate("-n", 2, "-o", path, *QUICK).returncode == 0
+    return path.read_text()
 
 
 def calibrate(*words: object) -> subprocess.CompletedProcess[str]:
@@ -74,7 +83,7 @@ def test_another_number_of_ranks_is_said_once(tmp_path: Path) -> None:
 
 def interrupted_after(seconds: float, path: Path) -> tuple[int, str]:
     """The exit code, and what was printed."""
-    words = ("-n", 2, "-o", path, "--seconds", 600, "--whole-time", "--most", "8KiB")
+    words = ("-n", 2, "-o", path, "--seconds", 600, "--whole-time", "--most", "8KiB", "--keep-noisy")
     with started_program([PROGRAM, "calibrate", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as program:
         time.sleep(seconds)
         program.send_signal(signal.SIGINT)
@@ -84,11 +93,12 @@ def interrupted_after(seconds: float, path: Path) -> tuple[int, str]:
 
 def test_an_interrupted_measurement_is_kept_and_does_not_replace_another(tmp_path: Path) -> None:
     path = tmp_path / "topology.json"
-    path.write_text("a good file")
+    assert calibrate("-n", 2, "-o", path, *QUICK).returncode == 0
+    good = path.read_text()
     partial = tmp_path / "topology.json.partial"
     for seconds in (1, 5, 25):  # a busy machine needs longer for the first round
         code, printed = interrupted_after(seconds, path)
-        assert path.read_text() == "a good file"
+        assert path.read_text() == good
         if code == INTERRUPTED:
             break
         if code == -signal.SIGINT:  # it came before the program was ready for it
@@ -100,6 +110,65 @@ def test_an_interrupted_measurement_is_kept_and_does_not_replace_another(tmp_pat
     assert f"{partial} has what was measured" in printed
     assert json.loads(partial.read_text())["measured"]["complete"] is False
     assert sorted(tmp_path.iterdir()) == [path, partial]
+
+
+def test_full_measures_groups_of_several_sizes_and_draws_them(tmp_path: Path) -> None:
+    path, plot = tmp_path / "topology.json", tmp_path / "topology.svg"
+    answer = calibrate("--full", "-n", 3, "-o", path, "--plot", plot, *QUICK)
+    assert answer.returncode == 0, answer.stderr
+    document = json.loads(path.read_text())
+    assert [table["ranks"] for table in document["tables"]] == [2, 3]
+    runs = [document["measured"], *document["also_measured"]]
+    assert [run["ranks"] for run in runs] == [3, 2], "the newest is the first"
+    calls = [call for run in runs for call in run["calls"]]
+    circles = ElementTree.parse(plot).getroot().findall(f".//{SVG}circle")
+    assert len(circles) == len(calls)
+    assert sum(circle.attrib["fill"] == "none" for circle in circles) == sum(call["held_out"] for call in calls)
+    for ranks in (2, 3):
+        plan = run_program([PROGRAM, *PLAN, "--mesh", ranks, "--topology", path], timeout_s=LIMIT_S)
+        assert plan.stderr == "", plan.stderr
+
+    again = calibrate("-n", 2, "-o", path, *QUICK)
+    assert again.returncode == 0, again.stderr
+    merged = json.loads(path.read_text())
+    assert [table["ranks"] for table in merged["tables"]] == [2, 3]
+    assert merged["tables"][1] == document["tables"][1], "what was not measured again stays"
+    assert merged["measured"]["ranks"] == 2
+    assert merged["also_measured"] == [document["measured"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"processor": "Abacus 3"}, "it was measured on another machine (Abacus 3, "),
+        ({"backend": "gloo"}, "it was measured with gloo, and this is shared memory"),
+        (None, "its figures were not measured"),
+    ],
+)
+def test_a_file_of_another_machine_is_refused_and_stays(
+    tmp_path: Path, measured_file: str, changes: dict[str, str] | None, what: str
+) -> None:
+    document = json.loads(measured_file)
+    if changes is None:
+        del document["measured"]
+    else:
+        document["measured"].update(changes)
+    path = tmp_path / "topology.json"
+    path.write_text(json.dumps(document))
+    answer = calibrate("-n", 2, "-o", path, *QUICK)
+    assert answer.returncode == 2
+    assert f"{path}: {what}" in answer.stderr
+    assert "remove it, or give another name with -o" in answer.stderr
+    assert json.loads(path.read_text()) == document
+
+
+def test_a_file_that_is_no_topology_is_refused_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    path.write_text("notes of mine")
+    answer = calibrate("-n", 2, "-o", path, *QUICK)
+    assert answer.returncode == 2
+    assert "remove it, or give another name with -o" in answer.stderr
+    assert path.read_text() == "notes of mine"
 
 
 def test_a_rank_that_dies_is_named_and_nothing_is_written(tmp_path: Path) -> None:
@@ -128,6 +197,8 @@ def test_a_rank_that_dies_is_named_and_nothing_is_written(tmp_path: Path) -> Non
         (("-n", 2, "-o", "{folder}"), "cannot be written: Is a directory"),
         (("-n", 2, "-o", "{folder}/t.json", "--most", "4KiB"), "from 8KiB to 1GiB"),
         (("-n", 2), "required"),
+        (("-o", "{folder}/t.json"), "--ranks is required, or --full"),
+        (("-n", 2, "-o", "{folder}/t.json", "--plot", "{folder}"), "cannot be written: Is a directory"),
     ],
 )
 def test_a_mistake_is_said_before_anything_is_measured(tmp_path: Path, words: tuple[object, ...], what: str) -> None:
@@ -145,14 +216,18 @@ def torchrun_calibrate(ranks: int, *words: object) -> subprocess.CompletedProces
 @pytest.mark.parametrize("backend", ["gloo", "shardway"])
 def test_a_group_of_torch_writes_the_same_file(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "topology.json"
-    answer = torchrun_calibrate(2, "-o", path, "--backend", backend, "--seconds", 1, "--most", 8192)
+    answer = torchrun_calibrate(2, "-o", path, "--backend", backend, "--seconds", 1, "--most", 8192, "--keep-noisy")
     assert answer.returncode == 0, answer.stderr
     assert f"{path} is written" in answer.stdout
     measured = json.loads(path.read_text())["measured"]
     assert measured["ranks"] == 2
     assert measured["backend"].startswith(backend)
-    assert len(measured["calls"]) == 5 * 4 + 5 + 4 * 4, "even parts, a size between, and other parts"
-    assert [call["parts"] for call in measured["calls"] if call["op"] == "exchange"] == ["rising", "alternating"] * 2
+    assert len(measured["calls"]) == 5 * 4 + 5 + 4 * 4 + 2, "even parts, a size between, and other parts"
+    assert [call["parts"] for call in measured["calls"] if call["op"] == "exchange"] == [
+        "rising",
+        "leaning",
+        "alternating",
+    ] * 2
     plan = run_program([PROGRAM, *PLAN, "--mesh", "2", "--topology", path], timeout_s=LIMIT_S)
     assert plan.returncode == 0, plan.stderr
     assert plan.stderr == ""

@@ -90,9 +90,8 @@ ReadLoad load_of_exchange(const Trial& trial, int64_t ranks, double own_share) {
   ReadLoad load;
   for (const CommonParts& parts :
        common_parts(sizes_of(Portions::even, whole, ranks), sizes_of(trial.parts, whole, ranks))) {
-    const double bytes = parts.of_peers + own_share * parts.own;
-    load.most_bytes = std::max(load.most_bytes, bytes);
-    load.mean_bytes += bytes / static_cast<double>(ranks);
+    load.add(parts.of_peers + parts.own, parts.of_peers + own_share * parts.own,
+             1 / static_cast<double>(ranks));
     load.peers = std::max(load.peers, parts.peers);
   }
   return load;
@@ -108,35 +107,32 @@ ReadLoad load_of(const Trial& trial, int64_t ranks, double own_share) {
     const std::vector<int64_t> sizes = sizes_of(trial.parts, trial.bytes * ranks, ranks);
     load.most_bytes = static_cast<double>(*std::max_element(sizes.begin(), sizes.end()));
   }
-  if (trial.kind == StepKind::all_to_all) {
-    const double counted = 1 - (1 - own_share) / static_cast<double>(ranks);
-    load.most_bytes *= counted;
-    load.mean_bytes *= counted;
-  }
+  const double own = trial.kind == StepKind::permute ? 0 : 1 / static_cast<double>(ranks);
+  load.most_work = load.most_bytes * (1 - (1 - own_share) * own);
+  load.mean_work = load.mean_bytes * (1 - (1 - own_share) * own);
   return load;
 }
 
 double us_by(const TablePrices& prices, const Trial& trial, int64_t ranks) {
-  const ReadPattern pattern = pattern_of(trial.kind);
-  return prices.of(pattern, load_of(trial, ranks, prices.own_share(pattern))).us;
+  return prices.of(pattern_of(trial.kind), load_of(trial, ranks, prices.own_share())).us;
 }
 
 Trial trial_of(const MeasuredCall& call) {
   return {.kind = call.kind, .bytes = call.bytes, .parts = call.parts, .is_held_out = call.is_held_out};
 }
 
-// By how much a table misprices the calls of a kind with rising parts.
-double error_of_rising(const std::vector<MeasuredCall>& calls, StepKind kind, const PriceTable& table) {
+// By how much a table misprices the calls of a kind with uneven parts.
+double error_of_uneven(const std::vector<MeasuredCall>& calls, StepKind kind, const PriceTable& table) {
   const TablePrices prices(table, table.ranks);
   double error = 0;
   for (const MeasuredCall& call : calls) {
-    if (call.kind != kind || call.parts != Portions::rising || call.is_held_out) continue;
+    if (call.kind != kind || call.parts == Portions::even || call.is_held_out) continue;
     error += std::abs(std::log(us_by(prices, trial_of(call), table.ranks) / call.us));
   }
   return error;
 }
 
-// Sets a share of the table, from 1 to 0, to where the calls of a kind with rising parts are priced best. One
+// Sets a share of the table, from 1 to 0, to where the calls of a kind with uneven parts are priced best. One
 // decimal is what the data tell.
 void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, double& share, PriceTable& table) {
   constexpr int kTries = 10;
@@ -144,7 +140,7 @@ void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, double&
   double best = 1;
   for (int i = kTries; i >= 0; --i) {
     share = static_cast<double>(i) / kTries;
-    const double error = error_of_rising(calls, kind, table);
+    const double error = error_of_uneven(calls, kind, table);
     if (error >= least) continue;
     least = error;
     best = share;
@@ -246,6 +242,19 @@ Figures least_squares(const std::vector<Figures>& rows) {
   return *best;
 }
 
+int64_t weight_of(Portions parts, int64_t rank, int64_t ranks) {
+  switch (parts) {
+    case Portions::even:
+      return 1;
+    case Portions::rising:
+      return rank;
+    case Portions::leaning:
+      return 2 * rank < ranks ? 2 : 1;
+    default:
+      return rank % 2 == 0 ? 3 : 1;
+  }
+}
+
 double quartile_of(std::vector<double> values, double share) {
   const auto at = static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + at, values.end());
@@ -279,13 +288,21 @@ MeasuredCall summary_of(const Trial& trial, const std::vector<double>& repetitio
 }
 
 const char* name_of(Portions parts) {
-  return parts == Portions::even ? "even" : parts == Portions::rising ? "rising" : "alternating";
+  switch (parts) {
+    case Portions::even:
+      return "even";
+    case Portions::rising:
+      return "rising";
+    case Portions::leaning:
+      return "leaning";
+    default:
+      return "alternating";
+  }
 }
 
 std::vector<int64_t> sizes_of(Portions parts, int64_t count, int64_t ranks) {
   std::vector<int64_t> weights;
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    weights.push_back(parts == Portions::even ? 1 : parts == Portions::rising ? rank : rank % 2 == 0 ? 3 : 1);
+  for (int64_t rank = 0; rank < ranks; ++rank) weights.push_back(weight_of(parts, rank, ranks));
   const int64_t whole = std::accumulate(weights.begin(), weights.end(), int64_t{0});
   std::vector<int64_t> sizes;
   int64_t weight = 0;
@@ -367,6 +384,8 @@ std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes) {
     const Portions parts = is_second ? Portions::alternating : Portions::rising;
     for (const StepKind kind : kWithParts)
       trials.push_back({.kind = kind, .bytes = bytes, .parts = parts, .is_held_out = is_second});
+    if (!is_second)
+      trials.push_back({.kind = StepKind::exchange, .bytes = bytes, .parts = Portions::leaning});
   }
   return trials;
 }

@@ -14,9 +14,13 @@ namespace shardway {
 // How a call splits its elements among ranks.
 enum class Portions : uint8_t {
   even,
-  rising,      // as 0 : 1 : 2 : …
-  alternating  // as 3 : 1 : 3 : 1 : …
+  rising,       // as 0 : 1 : 2 : …
+  leaning,      // as 2 : 2 : … : 1 : 1, the larger ones first
+  alternating,  // as 3 : 1 : 3 : 1 : …
 };
+inline constexpr Portions kPortions[] = {Portions::even, Portions::rising, Portions::leaning,
+                                         Portions::alternating};
+
 [[gnu::visibility("default")]] const char* name_of(Portions parts);
 
 // The elements of each rank; together `count`.
@@ -44,9 +48,13 @@ struct Trial {
   bool is_held_out = false;
 };
 
-// For the fit: every kind at sizes that double from the least to the most, and rising parts where a kind can
-// have them. Held out of it: sizes between those, and alternating parts.
+// For the fit: every kind at sizes that double from the least to the most, rising parts where a kind can have
+// them, and leaning ones for exchanges, in which ranks keep more. Held out of it: sizes between those, and
+// alternating parts.
 [[gnu::visibility("default")]] std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes);
+
+// A test-retest error above which figures say little.
+inline constexpr double kMostRetestError = 0.25;
 
 // Where, when and how the figures of a topology were measured, and how well they fit.
 struct Calibration {
@@ -63,6 +71,7 @@ struct Calibration {
   std::vector<MeasuredCall> calls = {};
 
   bool ranks_share_cores() const { return ranks > cores; }
+  bool is_void() const { return retest_error > kMostRetestError; }
   bool operator==(const Calibration&) const = default;
 };
 
@@ -90,7 +99,7 @@ double modelled_us(const Trial& trial, int64_t ranks, const Topology& topology);
 // The same by the figures alone, if all ranks have equal parts.
 double us_by_figures(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology);
 
-// The points of even calls, and which bytes count, by calls of rising parts. Calls that are held out do not
+// The points of even calls, and which bytes count, by calls of uneven parts. Calls that are held out do not
 // count. Throws std::invalid_argument if a kind is missing.
 PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks);
 

@@ -76,13 +76,13 @@ void PriceList::price_by_table(const StateExchange& exchange, Price& price) cons
       pattern == ReadPattern::combine_in_place ? 1 / exchange.senders.ranks_along(exchange.resolved) : 1;
   ReadLoad load{.peers = price.most_received_from};
   for (size_t kind = 0; kind < loads_.kinds(); ++kind) {
-    double read = loads_.copied[kind] * table_->own_share(pattern);
+    double received = 0;
     for (size_t level = 0; level < loads_.levels; ++level)
-      read += loads_.received[kind * loads_.levels + level];
-    const double bytes = read * share * static_cast<double>(item_bytes_);
-    load.most_bytes = std::max(load.most_bytes, bytes);
-    load.mean_bytes +=
-        static_cast<double>(loads_.ranks[kind]) * bytes / static_cast<double>(network_.ranks());
+      received += loads_.received[kind * loads_.levels + level];
+    const double scale = share * static_cast<double>(item_bytes_);
+    load.add((received + loads_.copied[kind]) * scale,
+             (received + loads_.copied[kind] * table_->own_share()) * scale,
+             static_cast<double>(loads_.ranks[kind]) / static_cast<double>(network_.ranks()));
   }
   price_by_table(pattern, load, price);
 }

@@ -8,8 +8,8 @@
 namespace shardway {
 namespace {
 
-double bytes_that_count(const PriceCurve& curve, const ReadLoad& load) {
-  return curve.busiest_share * load.most_bytes + (1 - curve.busiest_share) * load.mean_bytes;
+double what_counts(const PriceCurve& curve, double most, double mean) {
+  return curve.busiest_share * most + (1 - curve.busiest_share) * mean;
 }
 
 double us_at(const PriceCurve& curve, double bytes) {
@@ -24,9 +24,12 @@ double us_at(const PriceCurve& curve, double bytes) {
   return below->us + way * (above->us - below->us);
 }
 
-TablePrice price_at(const PriceCurve& curve, double bytes) {
-  return {.us = us_at(curve, bytes),
-          .latency_us = std::min(curve.points.front().us, us_at(curve, bytes)),
+// `work` is by how much more the ranks have to do than in the call that was measured. They meet once in both.
+TablePrice price_at(const PriceCurve& curve, double bytes, double work = 1) {
+  const double us = us_at(curve, bytes);
+  const double latency_us = std::min(curve.points.front().us, us);
+  return {.us = latency_us + work * (us - latency_us),
+          .latency_us = latency_us,
           .is_extrapolated = bytes > curve.points.back().bytes};
 }
 
@@ -72,14 +75,15 @@ std::optional<TablePrices> TablePrices::between(const Topology& topology, const 
 
 TablePrice TablePrices::of(ReadPattern pattern, const ReadLoad& load) const {
   const PriceCurve& curve = table_.curves.at(op_of(pattern));
-  const double bytes = bytes_that_count(curve, load);
+  const double bytes = what_counts(curve, load.most_bytes, load.mean_bytes);
   if (pattern != ReadPattern::exchange) return price_at(curve, bytes);
+  const double work = what_counts(curve, load.most_work, load.mean_work) / bytes;
   // Of its bytes a rank of an all_to_all has one part itself, and one of a permute none.
   const auto ranks = static_cast<double>(table_.ranks);
-  const TablePrice among_all = price_at(curve, bytes * ranks / (ranks - 1 + table_.own_share));
+  const TablePrice among_all = price_at(curve, bytes, work * ranks / (ranks - 1 + table_.own_share));
   if (table_.ranks == 2) return among_all;
   const double share = std::clamp((static_cast<double>(load.peers) - 1) / (ranks - 2), 0.0, 1.0);
-  return mixed(price_at(table_.curves.at("permute"), bytes), among_all, share);
+  return mixed(price_at(table_.curves.at("permute"), bytes, work), among_all, share);
 }
 
 // A straight line from the base that lies below every point lies below every curve. What one rank reads

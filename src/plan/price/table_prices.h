@@ -12,11 +12,22 @@ namespace shardway {
 // whole of it, or what nobody else wants.
 enum class ReadPattern : uint8_t { gather, combine, combine_in_place, exchange };
 
-// What the ranks of a step read. Their own memory counts by TablePrices::own_share.
+// What the ranks of a step read, their own memory included. An exchange also has the work of it: what a rank
+// takes from others, and TablePrices::own_share of what it takes from itself.
 struct ReadLoad {
   double most_bytes = 0;  // by one rank
   double mean_bytes = 0;  // over all ranks
-  int64_t peers = 0;      // that one rank reads from, at most
+  double most_work = 0;
+  double mean_work = 0;
+  int64_t peers = 0;  // that one rank reads from, at most
+
+  // Takes note of ranks that do the same. `share` is their share of all ranks.
+  void add(double bytes, double work, double share) {
+    most_bytes = most_bytes > bytes ? most_bytes : bytes;
+    most_work = most_work > work ? most_work : work;
+    mean_bytes += share * bytes;
+    mean_work += share * work;
+  }
 };
 
 struct TablePrice {
@@ -32,11 +43,10 @@ class TablePrices {
   // Nothing if the topology has no tables, or has links of mesh dims, or the ranks are on several hosts.
   static std::optional<TablePrices> between(const Topology& topology, const Mesh& from, const Mesh& to);
 
-  double own_share(ReadPattern pattern) const {
-    return pattern == ReadPattern::exchange ? table_.own_share : 1;
-  }
+  double own_share() const { return table_.own_share; }
 
-  // An exchange lies between a permute, with one peer, and an all_to_all, with all of them.
+  // An exchange lies between a permute, with one peer, and an all_to_all, with all of them. It costs what
+  // they do at its size, but for what meeting costs: of that part its work counts.
   TablePrice of(ReadPattern pattern, const ReadLoad& load) const;
 
   // Figures by which no step costs more than by the table, for a search that bounds what it has not priced.

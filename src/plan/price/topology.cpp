@@ -1,10 +1,7 @@
 #include "shardway/topology.h"
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <iterator>
-#include <mutex>
 #include <stdexcept>
 
 namespace shardway {
@@ -61,35 +58,6 @@ void check_table(const PriceTable& table) {
   if (table.curves.size() != std::size(kPricedOps)) refuse(field, "price an op that is not a known one");
 }
 
-int64_t local_world_size() {
-  const char* text = std::getenv("LOCAL_WORLD_SIZE");  // NOLINT(concurrency-mt-unsafe): read, never set here
-  if (text == nullptr || *text == '\0') return 0;
-  char* end = nullptr;
-  const int64_t ranks = std::strtoll(text, &end, 10);
-  if (*end != '\0' || ranks < 1) {
-    throw std::invalid_argument("topology: LOCAL_WORLD_SIZE is '" + std::string(text) +
-                                "'; it must be a number of ranks");
-  }
-  return ranks;
-}
-
-// The file is read again only when it has changed.
-Topology read_once(const std::string& path) {
-  static std::mutex mutex;
-  static std::string known_path;
-  static std::filesystem::file_time_type known_time;
-  static Topology known;
-  const std::lock_guard lock(mutex);
-  std::error_code error;
-  const auto time = std::filesystem::last_write_time(path, error);
-  if (error || path != known_path || time != known_time) {
-    known = read_topology(path);
-    known_path = path;
-    known_time = time;
-  }
-  return known;
-}
-
 }  // namespace
 
 int64_t Topology::host_of(int64_t rank) const {
@@ -142,12 +110,6 @@ void validate(const Topology& topology) {
   for (const int64_t host : topology.host_of_rank) {
     if (host < 0) refuse("hosts.of_rank", "has the host " + std::to_string(host) + ", which is negative");
   }
-}
-
-Topology default_topology() {
-  const char* path = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): as above
-  if (path != nullptr && *path != '\0') return read_once(path);
-  return {.ranks_per_host = local_world_size()};
 }
 
 }  // namespace shardway

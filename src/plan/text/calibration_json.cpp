@@ -1,5 +1,3 @@
-#include "plan/text/calibration_file.h"
-
 #include "plan/text/calibration_json.h"
 
 namespace shardway {
@@ -10,23 +8,6 @@ Json json_of(const MeasuredCall& call) {
           {"parts", name_of(call.parts)}, {"us", call.us},
           {"spread", call.spread},        {"retest_error", call.retest_error},
           {"held_out", call.is_held_out}};
-}
-
-Json json_of(const Calibration& calibration) {
-  Json calls = Json::array();
-  for (const MeasuredCall& call : calibration.calls) calls.push_back(json_of(call));
-  return {{"machine", calibration.machine},
-          {"processor", calibration.processor},
-          {"cores", calibration.cores},
-          {"ranks", calibration.ranks},
-          {"ranks_share_cores", calibration.ranks_share_cores()},
-          {"backend", calibration.backend},
-          {"date", calibration.date},
-          {"complete", calibration.is_complete},
-          {"repetitions", calibration.repetitions},
-          {"retest_error", calibration.retest_error},
-          {"held_out_error", calibration.held_out_error},
-          {"calls", calls}};
 }
 
 int64_t count_from(const JsonField& field, int64_t least) {
@@ -55,10 +36,10 @@ StepKind measured_kind_from(const JsonField& field) {
 Portions parts_from(const JsonField& call) {
   if (!call.has("parts")) return Portions::even;
   const std::string name = call.at("parts").text();
-  for (const Portions parts : {Portions::even, Portions::rising, Portions::alternating}) {
+  for (const Portions parts : kPortions) {
     if (name == name_of(parts)) return parts;
   }
-  call.at("parts").refuse("is '" + name + "'; it must be even, rising or alternating");
+  call.at("parts").refuse("is '" + name + "'; it must be even, rising, leaning or alternating");
 }
 
 MeasuredCall call_from(const JsonField& field) {
@@ -95,34 +76,37 @@ Calibration calibration_from(const JsonField& measured) {
   return calibration;
 }
 
-std::string to_json(const Topology& topology, const Calibration& calibration) {
-  Json document = Json::parse(to_json(topology));
-  document["measured"] = json_of(calibration);
-  return document.dump(2);
+std::vector<Calibration> runs_from(const JsonField& file) {
+  std::vector<Calibration> runs;
+  if (!file.has("measured")) return runs;
+  runs.push_back(calibration_from(file.at("measured")));
+  if (!file.has("also_measured")) return runs;
+  for (const JsonField& item : file.at("also_measured").items()) {
+    Calibration run = calibration_from(item);
+    for (const Calibration& other : runs) {
+      if (other.ranks == run.ranks)
+        item.at("ranks").refuse("is " + std::to_string(run.ranks) + ", as in another run of the file");
+    }
+    runs.push_back(std::move(run));
+  }
+  return runs;
 }
 
-std::optional<Calibration> read_calibration(const std::string& path) {
-  const std::string text = read_topology_file(path);
-  (void)topology_from_json(text, path);
-  const Json document = parse_json(text, path);
-  const JsonField root(document, path);
-  if (!root.has("measured")) return std::nullopt;
-  return calibration_from(root.at("measured"));
-}
-
-std::string doubt_about(const Calibration& calibration, const PricedUse& use) {
-  std::string where;
-  if (!use.processor.empty() && use.processor != calibration.processor)
-    where = "on another processor (" + calibration.processor + "; here it is " + use.processor + ")";
-  else if (use.cores > 0 && use.cores != calibration.cores)
-    where = "with " + std::to_string(calibration.cores) + " cores (here " + std::to_string(use.cores) + ")";
-  std::string who;
-  if (use.ranks > 0 && use.ranks != calibration.ranks)
-    who = "with " + std::to_string(calibration.ranks) + " ranks (this is for " + std::to_string(use.ranks) +
-          ")";
-  if (where.empty() && who.empty()) return {};
-  return "its figures were measured " + where + (where.empty() || who.empty() ? "" : " and ") + who +
-         ": measure again with shardway calibrate";
+Json json_of(const Calibration& calibration) {
+  Json calls = Json::array();
+  for (const MeasuredCall& call : calibration.calls) calls.push_back(json_of(call));
+  return {{"machine", calibration.machine},
+          {"processor", calibration.processor},
+          {"cores", calibration.cores},
+          {"ranks", calibration.ranks},
+          {"ranks_share_cores", calibration.ranks_share_cores()},
+          {"backend", calibration.backend},
+          {"date", calibration.date},
+          {"complete", calibration.is_complete},
+          {"repetitions", calibration.repetitions},
+          {"retest_error", calibration.retest_error},
+          {"held_out_error", calibration.held_out_error},
+          {"calls", calls}};
 }
 
 }  // namespace shardway

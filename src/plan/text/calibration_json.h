@@ -1,17 +1,22 @@
-// The part of a topology file that says how its figures were measured.
+// The parts of a topology file: its figures, and how they were measured.
 #pragma once
 
-#include <string>
+#include <vector>
 
 #include "plan/price/calibration.h"
 #include "plan/text/json.h"
 
 namespace shardway {
 
-// The text of a topology file. Throws std::invalid_argument naming the file if it cannot be read.
-std::string read_topology_file(const std::string& path);
+// Of a whole file, without what its runs say.
+Topology topology_from(const JsonField& file);
 
 // The field `measured`. Refuses what is not there, not known or impossible.
 Calibration calibration_from(const JsonField& measured);
+
+// Of a whole file, the newest run first. Refuses two that have the same number of ranks.
+std::vector<Calibration> runs_from(const JsonField& file);
+
+Json json_of(const Calibration& calibration);
 
 }  // namespace shardway

@@ -8,8 +8,6 @@
 namespace shardway {
 namespace {
 
-constexpr double kVoid = 0.25;  // a test-retest error above which figures say little
-
 template <class... Values>
 std::string formatted(const char* format, Values... values) {
   std::array<char, 256> text{};
@@ -58,8 +56,7 @@ std::string report_of(const MeasuredTopology& measured) {
   text += "the median error is " + percent(calibration.held_out_error) +
           " on sizes and parts that the fit did not see; odd and even repetitions differ by " +
           percent(calibration.retest_error) + " in the median\n";
-  if (calibration.retest_error > kVoid)
-    text += "that is too noisy to rely on: measure again while nothing else runs\n";
+  if (calibration.is_void()) text += "that is too noisy to rely on: measure again while nothing else runs\n";
   return text;
 }
 

@@ -1,8 +1,7 @@
 // Topologies as files: docs/topology.md has the schema.
-#include <filesystem>
-#include <fstream>
 #include <stdexcept>
 
+#include "plan/text/calibration_file.h"
 #include "plan/text/calibration_json.h"
 #include "plan/text/json.h"
 #include "shardway/topology.h"
@@ -12,7 +11,6 @@ namespace {
 
 constexpr int64_t kVersionOfFigures = 1;
 constexpr int64_t kVersionOfTables = 2;  // with `tables`
-constexpr uintmax_t kLargestFile = uintmax_t{64} << 20U;
 
 Link link_from(const JsonField& field) {
   field.allow_only({"latency_us", "gib_per_s"});
@@ -89,16 +87,14 @@ Json json_of(const Link& link) { return {{"latency_us", link.latency_us}, {"gib_
 
 }  // namespace
 
-Topology topology_from_json(const std::string& text, const std::string& file) {
-  const Json document = parse_json(text, file);
-  const JsonField root(document, file);
+Topology topology_from(const JsonField& root) {
   const JsonField version = root.at("version");
   if (version.integer() != kVersionOfFigures && version.integer() != kVersionOfTables) {
     version.refuse("is " + std::to_string(version.integer()) + "; this shardway reads versions " +
                    std::to_string(kVersionOfFigures) + " and " + std::to_string(kVersionOfTables));
   }
   root.allow_only({"version", "source", "base_us", "within_host", "between_hosts", "dims", "hosts",
-                   "copy_gib_per_s", "reduce_gib_per_s", "tables", "measured", "notes"});
+                   "copy_gib_per_s", "reduce_gib_per_s", "tables", "measured", "also_measured", "notes"});
   if (version.integer() == kVersionOfFigures && root.has("tables"))
     root.at("tables").refuse("belongs to version " + std::to_string(kVersionOfTables));
   Topology topology{.base_us = figure_from(root.at("base_us")),
@@ -114,7 +110,6 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   if (root.has("copy_gib_per_s")) topology.copy_gib_per_s = figure_from(root.at("copy_gib_per_s"));
   if (root.has("reduce_gib_per_s")) topology.reduce_gib_per_s = figure_from(root.at("reduce_gib_per_s"));
   if (root.has("tables")) read_tables(root.at("tables"), topology);
-  if (root.has("measured")) (void)calibration_from(root.at("measured"));
   const bool has_several_hosts = topology.ranks_per_host > 0 || !topology.host_of_rank.empty();
   if (has_several_hosts && !root.has("between_hosts")) {
     root.at("hosts").refuse("gives hosts, but there is no between_hosts with the figures of the network");
@@ -125,23 +120,9 @@ Topology topology_from_json(const std::string& text, const std::string& file) {
   return topology;
 }
 
-std::string read_topology_file(const std::string& path) {
-  std::error_code error;
-  const uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error) throw std::invalid_argument(path + ": cannot be read: " + error.message());
-  if (bytes > kLargestFile) {
-    throw std::invalid_argument(path + ": " + std::to_string(bytes) + " bytes; a topology has at most " +
-                                std::to_string(kLargestFile));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<size_t>(bytes), '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
-    throw std::invalid_argument(path + ": cannot be read");
-  }
-  return text;
+Topology topology_from_json(const std::string& text, const std::string& file) {
+  return topology_file_from_json(text, file).topology;
 }
-
-Topology read_topology(const std::string& path) { return topology_from_json(read_topology_file(path), path); }
 
 std::string to_json(const Topology& topology) {
   Json document{{"version", topology.tables ? kVersionOfTables : kVersionOfFigures},

@@ -42,14 +42,17 @@ TEST(TablePrices, AreStraightBetweenPointsFlatBeforeAndProportionalBeyond) {
 }
 
 TEST(TablePrices, UnequalPartsCountByTheShareOfTheBusiest) {
-  const ReadLoad load{.most_bytes = 3000, .mean_bytes = 1000, .peers = 3};
+  const ReadLoad load{
+      .most_bytes = 3000, .mean_bytes = 1000, .most_work = 3000, .mean_work = 1000, .peers = 3};
   EXPECT_DOUBLE_EQ(us_of(ReadPattern::exchange, load), 8);  // at 2000 bytes
   EXPECT_DOUBLE_EQ(us_of(ReadPattern::combine, load), 7);   // at 3000 bytes
 }
 
 TEST(TablePrices, AnExchangeLiesBetweenAPermuteAndAnAllToAll) {
   const auto exchanged = [](int64_t peers) {
-    return us_of(ReadPattern::exchange, {.most_bytes = 2000, .mean_bytes = 2000, .peers = peers});
+    return us_of(
+        ReadPattern::exchange,
+        {.most_bytes = 2000, .mean_bytes = 2000, .most_work = 2000, .mean_work = 2000, .peers = peers});
   };
   EXPECT_DOUBLE_EQ(exchanged(1), 3);
   EXPECT_DOUBLE_EQ(exchanged(2), 5.5);
@@ -57,15 +60,20 @@ TEST(TablePrices, AnExchangeLiesBetweenAPermuteAndAnAllToAll) {
   EXPECT_DOUBLE_EQ(exchanged(7), 8);
 }
 
-// Of 4 ranks that exchange 4 parts each, one part is their own.
+// Of 4 ranks that exchange 4 parts each, one part is their own. An all_to_all of 2000 bytes takes 8, and 6 of
+// that to meet.
 TEST(TablePrices, WhatARankHasItselfCountsByItsShare) {
   PriceTable table = kTable;
   table.own_share = 0;
   const TablePrices prices(table, 4);
-  EXPECT_EQ(prices.own_share(ReadPattern::exchange), 0);
-  EXPECT_EQ(prices.own_share(ReadPattern::gather), 1);
-  const ReadLoad of_others{.most_bytes = 1500, .mean_bytes = 1500, .peers = 3};
-  EXPECT_DOUBLE_EQ(prices.of(ReadPattern::exchange, of_others).us, 8);  // an all_to_all of 2000 bytes
+  const auto us_for = [&](double bytes_of_others) {
+    ReadLoad load{.peers = 3};
+    load.add(2000, bytes_of_others, 1);
+    return prices.of(ReadPattern::exchange, load).us;
+  };
+  EXPECT_DOUBLE_EQ(us_for(1500), 8);
+  EXPECT_DOUBLE_EQ(us_for(750), 7);
+  EXPECT_DOUBLE_EQ(us_for(2000), 6 + 2.0 * 4 / 3);
   const Layout before({4, 2000}, DType::u8, Mesh({4}), {shard(0)});
   EXPECT_DOUBLE_EQ(redistribute_cost(before, before.with({shard(1)}), {.topology = with_table(table)}), 8);
 }
