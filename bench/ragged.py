@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from bench.report import (
     Row,
     bytes_text,
     geometric_mean,
+    not_measured,
     print_claims,
     print_table,
     us_text,
@@ -116,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
         findings.disturbed += found.disturbed
 
     _print_ratios(findings)
-    claims = _claims(findings)
+    claims = claims_of(findings)
     json_path = write_json(
         options.output / "ragged.json",
         findings.rows,
@@ -227,28 +228,36 @@ def _print_ratios(findings: Findings) -> None:
         print(f"Disturbed: {line}")
 
 
-def _claims(findings: Findings) -> list[Claim]:
+def claims_of(findings: Findings) -> list[Claim]:
     ratios = _ratios(findings.rows)
     claims = []
     for op in OPS:
+        text = f"{op.text}: at least {TIMES_EVERYWHERE:g} times faster than {PEER} at every size and rank count"
         of_op = {key: ratio for key, ratio in ratios.items() if key[2] == op}
         if not of_op:
+            claims.append(not_measured(text))
             continue
         ranks, size, _ = least = min(of_op, key=lambda key: of_op[key])
         mean = geometric_mean(list(of_op.values()))
         figure = f"{of_op[least]:.2f} times at {ranks} ranks, {bytes_text(size)} (geometric mean {mean:.1f})"
-        text = f"{op.text}: at least {TIMES_EVERYWHERE:g} times faster than {PEER} at every size and rank count"
         claims.append(Claim(text, figure, of_op[least] >= TIMES_EVERYWHERE))
-    mean = geometric_mean(list(ratios.values()))
     text = f"at least {TIMES_IN_THE_MEAN:g} times faster than {PEER} in the geometric mean of all rows"
-    claims.append(Claim(text, f"{mean:.2f} times", mean >= TIMES_IN_THE_MEAN))
-    ours = [p for p in findings.peaks if p.contender.startswith(OURS)]
-    if ours:
-        worst = max(ours, key=lambda p: p.ratio)
-        text = f"peak memory above the input at most {PEAK_LIMIT:g} times the output"
-        figure = f"{worst.ratio:.2f} times at {worst.ranks} ranks, {bytes_text(worst.output_bytes)} ({worst.contender})"
-        claims.append(Claim(text, figure, worst.ratio <= PEAK_LIMIT))
-    return claims
+    if ratios:
+        mean = geometric_mean(list(ratios.values()))
+        claims.append(Claim(text, f"{mean:.2f} times", mean >= TIMES_IN_THE_MEAN))
+    else:
+        claims.append(not_measured(text))
+    return [*claims, _peak_claim(findings.peaks)]
+
+
+def _peak_claim(peaks: Sequence[Peak]) -> Claim:
+    text = f"peak memory above the input at most {PEAK_LIMIT:g} times the output"
+    ours = [p for p in peaks if p.contender.startswith(OURS)]
+    if not ours:
+        return not_measured(text)
+    worst = max(ours, key=lambda p: p.ratio)
+    figure = f"{worst.ratio:.2f} times at {worst.ranks} ranks, {bytes_text(worst.output_bytes)} ({worst.contender})"
+    return Claim(text, figure, worst.ratio <= PEAK_LIMIT)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,15 @@ class Claim:
     met: bool | None  # None: not measured
 
 
+def not_measured(text: str) -> Claim:
+    """A claim whose rows are not in this run: an option left them out, or nobody answered."""
+    return Claim(text, "not measured", None)
+
+
 def about() -> dict[str, Any]:
-    """The machine and the versions that the figures belong to."""
+    """The day, the machine and the versions that the figures belong to."""
     return {
+        "date": datetime.now(timezone.utc).date().isoformat(),
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
@@ -79,6 +86,13 @@ def print_claims(claims: Sequence[Claim]) -> int:
     for claim in claims:
         print(f"  {words[claim.met]}  {claim.text}: {claim.figure}")
     return 0 if all(claim.met for claim in claims) else 1
+
+
+def print_about(versions: Mapping[str, str] | None = None) -> None:
+    """The line under a table that says when and where its figures were measured, and of which versions."""
+    found = about()
+    words = [f"{found['cores']} cores of {found['cpu']}", found["date"], f"torch {found['torch']}"]
+    print(f"\n{', '.join([*words, *(f'{name} {version}' for name, version in (versions or {}).items())])}")
 
 
 class Progress:

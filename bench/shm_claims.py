@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bench.report import Claim, bytes_text, geometric_mean
+from bench.report import Claim, bytes_text, geometric_mean, not_measured
 from bench.shm_contenders import (
     COPIES,
     OPEN_MPI,
@@ -93,30 +93,28 @@ def _worst(ratios: Ratios) -> tuple[Place, float]:
 
 
 def _against_mpi(figures: Figures, op: str, ranks: int, everywhere: float, in_the_mean: float) -> list[Claim]:
-    ratios = times_faster(figures, figures.places(op, OUT, ranks), OURS, is_mpi)
-    if not ratios:
-        return []
-    place, least = _worst(ratios)
-    mean = geometric_mean(list(ratios.values()))
     what = f"{op}, {ranks} ranks, ordinary memory, out=, 1 KiB to 32 MiB"
     limit = "never slower than" if everywhere == 1.0 else f"at most {1 / everywhere:.2g} times the time of"
+    of_each = f"{what}: {limit} the best MPI"
+    of_all = f"{what}: at least {in_the_mean:g} times faster in the geometric mean"
+    ratios = times_faster(figures, figures.places(op, OUT, ranks), OURS, is_mpi)
+    if not ratios:
+        return [not_measured(of_each), not_measured(of_all)]
+    place, least = _worst(ratios)
+    mean = geometric_mean(list(ratios.values()))
     return [
-        Claim(f"{what}: {limit} the better MPI", f"{least:.2f} times as fast at {place}", least >= everywhere),
-        Claim(
-            f"{what}: at least {in_the_mean:g} times faster in the geometric mean",
-            f"{mean:.2f} times",
-            mean >= in_the_mean,
-        ),
+        Claim(of_each, f"{least:.2f} times as fast at {place}", least >= everywhere),
+        Claim(of_all, f"{mean:.2f} times", mean >= in_the_mean),
     ]
 
 
 def _against_a_copy(figures: Figures, op: str, limit: float, of_what: str) -> list[Claim]:
     places = figures.places(op, OUT, TWO, at_least=SHARED_FROM)
+    text = f"{op}, 2 ranks, shared memory, 16 KiB to 32 MiB: within {limit:g} times a plain copy of {of_what}"
     ratios = times_faster(figures, places, OURS_SHARED, lambda name: name in COPIES)
     if not ratios:
-        return []
+        return [not_measured(text)]
     place, least = _worst(ratios)
-    text = f"{op}, 2 ranks, shared memory, 16 KiB to 32 MiB: within {limit:g} times a plain copy of {of_what}"
     return [Claim(text, f"{1 / least:.2f} times at {place}", 1 / least <= limit)]
 
 
@@ -127,10 +125,10 @@ def _steady(figures: Figures, op: str, limit: float = 1.3) -> list[Claim]:
             steady, out = figures.us(place, contender), figures.us(place, with_out(contender))
             if steady is not None and out is not None:
                 ratios[place] = min(ratios.get(place, 1e9), out / steady)
-    if not ratios:
-        return []
-    place, least = _worst(ratios)
     text = f"{op}, 2 ranks, tensors, fresh outputs with three alive: within {limit:g} times the figures of out="
+    if not ratios:
+        return [not_measured(text)]
+    place, least = _worst(ratios)
     return [Claim(text, f"{1 / least:.2f} times at {place}", 1 / least <= limit)]
 
 
@@ -144,8 +142,10 @@ def _on_many_cores(figures: Figures) -> list[Claim]:
     ):
         places = figures.places(op, OUT, EIGHT)
         ratios = times_faster(figures, places, contender, lambda name: name.startswith(OPEN_MPI))
+        text = f"{op}, 8 ranks, {contender}: at least {limit:g} times faster than Open MPI in the geometric mean"
         if ratios:
             mean = geometric_mean(list(ratios.values()))
-            text = f"{op}, 8 ranks, {contender}: at least {limit:g} times faster than Open MPI in the geometric mean"
             found.append(Claim(text, f"{mean:.2f} times", mean >= limit))
+        else:
+            found.append(not_measured(text))
     return found
