@@ -1,4 +1,4 @@
-"""How fast torch.distributed is on the backend "shardway", on one host: against gloo, and in C++ against two MPIs."""
+"""How fast torch.distributed is on the backend "shardway", on one host: against gloo, and in C++ against MPIs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from bench import backend_programs
 from bench.backend_contenders import BARRIER, FLOAT_BYTES, OPS, OURS, PEER, STEP, Case, Groups, steps
 from bench.forked_ranks import run_ranks
+from bench.mpis import PEERS, found_mpis, versions_of
 from bench.peak_memory import available_bytes
 from bench.report import (
     OUTPUT_FOLDER,
@@ -52,8 +53,9 @@ Ranks run as torchrun starts them. Where they have no more than a core each, glo
 figures steadier, when they are pinned to a core and scheduled as SCHED_BATCH (bench/forked_ranks.py says why):
 --settled does that.
 
-In C++: shardway's calls on plain memory, the backend's on tensors, Open MPI's and MPICH's as they are shipped and with
-a malloc that gives nothing back, each at two buffer offsets. They take turns as in bench/shm.py, pinned alike.
+In C++: shardway's calls on plain memory, the backend's on tensors, those of every MPI of the system and of --peers, as
+it is shipped and with a malloc that gives nothing back, each at two buffer offsets. They take turns as in
+bench/shm.py, pinned alike.
 
 Leaves build/bench/backend.json. Exits 1 when a claim is missed.
 """
@@ -76,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks (default: 2 4, quick 2)")
     parser.add_argument("--seconds", type=float, help="time for one row (default: 1, quick 0.2; at least 5 rounds)")
     parser.add_argument("--no-programs", dest="programs", action="store_false", help="leave the part in C++ out")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="folder of newer MPIs (default: build/peers)")
     parser.add_argument("--settled", action="store_true", help="pin the ranks and schedule them as gloo likes it best")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
@@ -92,14 +95,16 @@ def main(arguments: list[str] | None = None) -> int:
         findings.rows += found.rows
         findings.notes += found.notes
     in_cpp: list[ShmRow] = []
+    mpis = found_mpis(options.peers) if options.programs else []
     for ranks in all_ranks if options.programs else []:
         print(f"\n{ranks} ranks, C++")
-        in_cpp += backend_programs.measure(ranks, SIZES, effort.seconds / 2, findings.notes)
+        in_cpp += backend_programs.measure(ranks, SIZES, effort.seconds / 2, mpis, findings.notes)
     _print_tables(findings)
     backend_programs.print_tables(in_cpp)
     print_about()
     claims = claims_of(findings.rows) + backend_programs.claims_of(in_cpp)
-    path = write_json(options.output / "backend.json", [*findings.rows, *in_cpp], claims, FIELDS, notes=findings.notes)
+    more = {"notes": findings.notes, "mpis": versions_of(mpis)}
+    path = write_json(options.output / "backend.json", [*findings.rows, *in_cpp], claims, FIELDS, **more)
     print(f"\n{path}\n{time.monotonic() - began:.0f} s")
     return print_claims(claims)
 

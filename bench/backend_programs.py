@@ -1,12 +1,13 @@
-"""The part of bench/backend.py without Python: programs of ranks in C++, shardway's against Open MPI's and MPICH's."""
+"""The part of bench/backend.py without Python: programs of ranks in C++, shardway's against those of several MPIs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.mpis import Mpi, are_crowded, is_mpi, kind_of
 from bench.peak_memory import available_bytes
 from bench.report import Claim, Progress, bytes_text, geometric_mean, not_measured, print_table
-from bench.shm_contenders import MPI_CONTENDERS, MPICH, OPEN_MPI, OUT, Contender, is_mpi
+from bench.shm_contenders import OUT, PROGRAMS, Contender, mpi_contenders, mpi_programs
 from bench.shm_rows import KIB, Case, Contest, ShmRow, best_by_kind, rank_programs, summary_of
 from bench.timing import BUSY_CORES
 
@@ -15,25 +16,26 @@ SPANS, BACKEND = "shardway in C++", "the backend in C++"
 CONTENDERS = [
     Contender(SPANS, "buffers", "ordinary"),
     Contender(BACKEND, "backend", "ordinary"),
-    *(contender for contender in MPI_CONTENDERS if OUT in contender.policies),
 ]
 NEVER_SLOWER_FROM = 1 * KIB
 TIMES_FASTER = 2.0
 
 
-def measure(ranks: int, sizes: Sequence[int], seconds: float, notes: list[str]) -> list[ShmRow]:
+def measure(ranks: int, sizes: Sequence[int], seconds: float, mpis: Sequence[Mpi], notes: list[str]) -> list[ShmRow]:
     rows: list[ShmRow] = []
+    contenders = CONTENDERS + [contender for contender in mpi_contenders(mpis) if OUT in contender.policies]
     cases = [Case(BARRIER, OUT, ranks, "equal", 0)]
     cases += [Case(op, OUT, ranks, "equal", size) for size in sizes for op in (ALL_REDUCE, BROADCAST)]
     progress = Progress(len(cases))
-    with rank_programs(ranks, {contender.program for contender in CONTENDERS}) as programs:
+    all_programs = PROGRAMS + mpi_programs(mpis, are_crowded(ranks))
+    with rank_programs(ranks, {contender.program for contender in contenders}, all_programs) as programs:
         contest = Contest(programs, seconds)
         for case in cases:
             what = f"{bytes_text(case.mean_bytes):8} {case.op:22}"
             if case.need_bytes() > available_bytes():
                 notes.append(f"{ranks} ranks, C++, {what}: needs {bytes_text(case.need_bytes())} of memory")
                 continue
-            found, busy = contest.measure(case, CONTENDERS)
+            found, busy = contest.measure(case, contenders)
             rows += found
             progress.finished(f"{what}  {summary_of(found)}")
             if busy > BUSY_CORES:
@@ -42,7 +44,7 @@ def measure(ranks: int, sizes: Sequence[int], seconds: float, notes: list[str]) 
 
 
 def _times_faster(rows: Sequence[ShmRow], op: str, ranks: int, ours: str) -> dict[int, float]:
-    """By size: how many times longer the better MPI takes."""
+    """By size: how many times longer the best MPI takes."""
     found: dict[int, float] = {}
     of_op = [row for row in rows if (row.op, row.ranks) == (op, ranks)]
     for mine in of_op:
@@ -73,7 +75,7 @@ def claims_of(rows: Sequence[ShmRow]) -> list[Claim]:
 
 
 def print_tables(rows: Sequence[ShmRow]) -> None:
-    kinds = (SPANS, BACKEND, OPEN_MPI, MPICH)
+    kinds = (SPANS, BACKEND, *dict.fromkeys(kind_of(row.contender) for row in rows if is_mpi(row.contender)))
     for ranks in sorted({row.ranks for row in rows}):
         print(f"\n{ranks} ranks, C++: time of a call in µs; MPI at its best")
         lines = []

@@ -88,11 +88,10 @@ def print_claims(claims: Sequence[Claim]) -> int:
     return 0 if all(claim.met for claim in claims) else 1
 
 
-def print_about(versions: Mapping[str, str] | None = None) -> None:
-    """The line under a table that says when and where its figures were measured, and of which versions."""
+def print_about() -> None:
+    """The line under tables that says when and where their figures were measured."""
     found = about()
-    words = [f"{found['cores']} cores of {found['cpu']}", found["date"], f"torch {found['torch']}"]
-    print(f"\n{', '.join([*words, *(f'{name} {version}' for name, version in (versions or {}).items())])}")
+    print(f"\n{found['cores']} cores of {found['cpu']}, {found['date']}, torch {found['torch']}")
 
 
 class Progress:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from bench.mpis import OPEN_MPI, is_mpi
 from bench.report import Claim, bytes_text, geometric_mean, not_measured
 from bench.shm_contenders import (
     COPIES,
-    OPEN_MPI,
     OURS,
     OURS_SHARED,
     OUT,
     STEADY,
     TENSORS,
     TENSORS_SHARED,
-    is_mpi,
     with_out,
 )
 from bench.shm_rows import KIB, MIB, OPS, ShmRow

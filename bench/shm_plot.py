@@ -12,16 +12,17 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from bench import plot_axes
-from bench.shm_contenders import COPIES, MPICH, OPEN_MPI, OURS, OURS_SHARED, OUT, PULLS, TENSORS, TENSORS_SHARED
+from bench.mpis import is_mpi
+from bench.shm_contenders import COPIES, OURS, OURS_SHARED, OUT, PULLS, TENSORS, TENSORS_SHARED
 from bench.shm_rows import OPS, ShmRow
 
+BEST_MPI = "the best MPI at each size"
 LINES = {
     OURS: ("#0b6e4f", "-"),
     OURS_SHARED: ("#0b6e4f", "--"),
     TENSORS: ("#7fb89f", "-"),
     TENSORS_SHARED: ("#7fb89f", "--"),
-    f"{OPEN_MPI}, at its best": ("#c0392b", "-"),
-    f"{MPICH}, at its best": ("#2c6fbb", "-"),
+    BEST_MPI: ("#c0392b", "-"),
     "plain copy": ("#777777", ":"),
     PULLS: ("#777777", "--"),
 }
@@ -56,9 +57,8 @@ def draw(rows: list[ShmRow], shape: str, path: Path) -> Path:
 
 
 def _line_of(contender: str) -> str:
-    for mpi in (OPEN_MPI, MPICH):
-        if contender.startswith(mpi):
-            return f"{mpi}, at its best"
+    if is_mpi(contender):
+        return BEST_MPI
     return "plain copy" if contender in COPIES else contender
 
 

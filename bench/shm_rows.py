@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.mpis import kind_of
 from bench.other_programs import OtherPrograms, used_by_family_s
 from bench.rank_programs import Call, RankProgram
 from bench.report import us_text
-from bench.shm_contenders import COPIES, MPICH, OPEN_MPI, PROGRAMS, Contender
+from bench.shm_contenders import COPIES, Contender, Program
 from bench.timing import AGAIN_BELOW_S, BUSY_CORES, Timing
 
 FLOAT_BYTES = 4
@@ -51,6 +52,7 @@ class Case:
     ranks: int
     shape: str
     mean_bytes: int
+    beside: int = 0  # processes that are busy meanwhile
 
     def sizes(self) -> list[int]:
         """f32 elements per rank."""
@@ -68,7 +70,7 @@ class Case:
         return f"{self.op} {contender.output or self.output} {contender.variant} {repeats} {sizes}"
 
     def has_core_each(self) -> bool:
-        return self.ranks <= len(os.sched_getaffinity(0))
+        return self.ranks + self.beside <= len(os.sched_getaffinity(0))
 
     def need_bytes(self) -> int:
         """What the ranks of one contender hold at once; the two that never give memory back hold theirs too."""
@@ -78,10 +80,11 @@ class Case:
 
 
 @contextlib.contextmanager
-def rank_programs(ranks: int, wanted: set[str]) -> Iterator[dict[str, RankProgram]]:
+def rank_programs(ranks: int, wanted: set[str], of_them: Sequence[Program]) -> Iterator[dict[str, RankProgram]]:
+    """Those of `of_them` that are wanted, started."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, contextlib.ExitStack() as stack:
         programs = {}
-        for program in PROGRAMS:
+        for program in of_them:
             if program.name in wanted:
                 commands = program.commands(ranks, Path(folder) / program.name)
                 programs[program.name] = RankProgram(program.name, ranks, Path(folder), commands)
@@ -184,8 +187,7 @@ def best_by_kind(rows: Sequence[ShmRow]) -> dict[str, float]:
     """The time of each kind of contender at its best."""
     best: dict[str, float] = {}
     for row in rows:
-        kind = next((mpi for mpi in (OPEN_MPI, MPICH) if row.contender.startswith(mpi)), row.contender)
-        kind = "plain copy" if kind in COPIES else kind
+        kind = "plain copy" if row.contender in COPIES else kind_of(row.contender)
         best[kind] = min(row.us, best.get(kind, row.us))
     return best
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from bench import backend, backend_programs, ragged
+from bench import backend, backend_programs, peers, ragged
 from bench.backend_contenders import OURS, PEER, STEP
+from bench.mpis import Mpi, found_mpis, kind_of
+from bench.peers import PeerRow, Place
 from bench.report import Claim, Row, print_claims
 from bench.shm_claims import Figures, claims
+from bench.shm_contenders import OURS as SPANS
+from bench.shm_contenders import PULLS
 from bench.shm_python import python_claims
 
 FROM_NOTHING: dict[str, Callable[[], list[Claim]]] = {
@@ -17,6 +24,7 @@ FROM_NOTHING: dict[str, Callable[[], list[Claim]]] = {
     "backend in C++": lambda: backend_programs.claims_of([]),
     "shm": lambda: claims(Figures([])),
     "shm from Python": lambda: python_claims([]),
+    "peers": lambda: peers.claims_of({}),
     "ragged": lambda: ragged.claims_of(ragged.Findings([], [], [], [])),
 }
 
@@ -44,3 +52,48 @@ def test_claim_of_another_number_of_ranks_is_not_measured_and_the_others_are() -
 def test_claim_that_was_not_measured_is_not_met(capsys: pytest.CaptureFixture[str]) -> None:
     assert print_claims([Claim("faster", "2 times", True), *backend_programs.claims_of([])]) == 1
     assert capsys.readouterr().out.count("not measured") == 2
+
+
+def _peer_row(contender: str, us: float, run: int) -> PeerRow:
+    return PeerRow("all_gather_v", contender, 2, "equal", 64, us, 0.0, 9, "out", 0, beside=0, run=run)
+
+
+def test_best_setting_of_the_best_peer_counts_and_the_median_of_the_runs() -> None:
+    ratios = (3.0, 0.5, 1.5)  # of the runs
+    rows = [
+        row
+        for run, times in enumerate(ratios)
+        for row in (
+            _peer_row(SPANS, 2.0, run),
+            _peer_row(PULLS, 1.0, run),
+            _peer_row("Open MPI 5.0.11", 90.0, run),
+            _peer_row("Intel MPI 2021.19.0", 80.0, run),
+            _peer_row("Intel MPI 2021.19.0, +2080", 2.0 * times, run),
+        )
+    ]
+    found = peers.compare(rows)[Place(2, 0, "all_gather_v", 64)]
+    assert (found.times, found.peer, found.peer_name, found.of_pulls) == (1.5, 3.0, "Intel MPI 2021.19.0", 2.0)
+    small, _, least, company = peers.claims_of(peers.compare(rows))
+    assert (small.met, least.met, company.met) == (False, True, None)
+    assert peers.claims_of(peers.compare(rows[5:10]))[2].met is False
+
+
+def test_settings_do_not_make_another_mpi() -> None:
+    assert kind_of("Open MPI 5.0.11, malloc keeps, +2080") == "Open MPI 5.0.11"
+    assert kind_of("shardway, shared") == "shardway, shared"
+
+
+def test_peer_without_its_launcher_does_not_take_part(tmp_path: Path) -> None:
+    assert not [mpi for mpi in found_mpis(tmp_path) if mpi.launcher.startswith(str(tmp_path))]
+
+
+def test_launcher_gets_its_environment_and_a_folder_of_its_own(tmp_path: Path) -> None:
+    program = tmp_path / "ranks"
+    program.write_text('#!/bin/sh\necho "$WAY $TMPDIR $*"\n')
+    program.chmod(0o755)
+    shell = Mpi("MPICH", "0", "sh", program, {"WAY": "shm"}, ("-c", 'shift 2; exec "$@"', "sh"))
+    done = subprocess.run(
+        shell.command(2, tmp_path / "page", False, "keep"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["shm", f"{tmp_path}/page.session", f"{tmp_path}/page", "keep"]
+    assert os.path.isdir(tmp_path / "page.session")
