@@ -80,7 +80,7 @@ def are_crowded(ranks: int) -> bool:
 
 def found_mpis(peers: Path = PEERS) -> list[Mpi]:
     """Those whose launcher and program of ranks are both there."""
-    candidates = [*_of_the_system(), *_of_peers(peers)]
+    candidates = [*_of_the_system(), *_of_peers(peers.resolve())]
     return [mpi for mpi in candidates if mpi.program.exists() and shutil.which(mpi.launcher)]
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.mpis import PEERS, Mpi, are_crowded, found_mpis, is_mpi, kind_of, versions_of
+from bench.peak_memory import available_bytes
 from bench.report import (
     OUTPUT_FOLDER,
     Claim,
@@ -86,6 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     mpis = found_mpis(options.peers)
     sizes = [64, 4 * KIB, 64 * KIB, 1 * MIB] if options.quick else SIZES
+    sizes = [size for size in sizes if size <= options.most_mib * MIB]
     rows: list[PeerRow] = []
     for run in range(options.runs):
         for ranks in options.ranks:
@@ -113,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="four sizes")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="numbers of ranks (default: 2)")
     parser.add_argument("--beside", type=int, nargs="+", default=[0], help="numbers of busy processes (default: 0)")
+    parser.add_argument("--most-mib", type=float, default=16.0, help="of a rank: leave larger ones out (default: 16)")
     parser.add_argument("--runs", type=int, default=5, help="whole runs, each with ranks of its own (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.4, help="for one case, at least three turns each")
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder of newer MPIs (default: build/peers)")
@@ -133,6 +136,9 @@ def _measure(cases: list[Case], mpis: Sequence[Mpi], seconds: float, run: int) -
     with rank_programs(ranks, {c.program for c in contenders}, all_programs) as programs:
         contest = Contest(programs, seconds)
         for case in cases:
+            if case.need_bytes() > available_bytes():
+                progress.finished(f"{case.op}: left out, since it needs {bytes_text(case.need_bytes())} of memory")
+                continue
             taking_part = [c for c in contenders if c.name != PULLS or case.op != "all_reduce"]
             found, _ = contest.measure(case, taking_part)
             rows += [PeerRow(**asdict(row), beside=beside, run=run) for row in found]
@@ -258,8 +264,12 @@ def _small_claim(compared: dict[Place, Compared]) -> Claim:
 
 
 def _pull_claim(compared: dict[Place, Compared]) -> Claim:
-    text = f"above {bytes_text(SMALL_TO)}: at most {MOST_PULLS:g} times the bare pulls"
-    large = {p: found.of_pulls for p, found in compared.items() if p.bytes > SMALL_TO and found.of_pulls is not None}
+    text = f"above {bytes_text(SMALL_TO)}, a core for each rank: at most {MOST_PULLS:g} times the bare pulls"
+    large = {
+        place: found.of_pulls
+        for place, found in compared.items()
+        if place.bytes > SMALL_TO and not are_crowded(place.ranks) and found.of_pulls is not None
+    }
     if not large:
         return not_measured(text)
     most = max(large, key=lambda place: large[place])
