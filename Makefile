@@ -164,6 +164,8 @@ bench-ragged: library  ## compare the ragged collectives with pad-gather-mask
 
 bench-overhead: library  ## what a call costs besides communication
 	@scripts/setup test
+	@scripts/configure -DSHARDWAY_BENCH=ON
+	@cmake --build $(BUILD) --target shm_ranks
 	@$(PYTHON) -m bench.overhead
 
 bench-plan: library  ## compare the planner with DTensor's

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore  # importing it registers the backend "fake"
 
 import shardway as sw
-from bench.report import OUTPUT_FOLDER, Claim, Row, print_claims, print_table, write_json
+from bench import overhead_ranks
+from bench.report import OUTPUT_FOLDER, Claim, Row, print_about, print_claims, print_table, write_json
 from bench.timing import Timing
 
 PASS_THROUGH_LIMIT_US, SHARE_LIMIT_US = 5.0, 15.0
@@ -34,6 +35,11 @@ The gather by torch's own dist.isend and dist.irecv is timed alike, for comparis
 
 Times are of the processor, which equal those of the clock when nothing else runs: nothing here waits.
 No gradient, contiguous f32 tensors of {SIZES} rows of {WIDTH}.
+
+On ranks that communicate in shared memory, {overhead_ranks.BYTES} B, outputs given: sw.* and
+sw.prepare(...).run() from Python against the same calls of spans in C++ (by the program that make bench-shm builds),
+and torch.distributed on the backend "shardway" against the same call on "fake". A call lasts from the first rank's
+start to the last rank's end.
 Leaves build/bench/overhead.json. Exits 1 when a claim is missed.
 """
 
@@ -61,19 +67,24 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2], help="that communicate (default: 2)")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for the JSON (default: build/bench)")
     options = parser.parse_args(arguments)
     repeats = 7 if options.quick else 41
 
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
+    together = [row for ranks in options.ranks for row in overhead_ranks.measure(ranks, 0.1 if options.quick else 0.5)]
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     costs = [_without_a_group(repeats), *_on_a_group(repeats)]
 
     print("What a call costs from Python besides communication (--help says what is measured)")
     lines = [[c.op, c.contender, f"{c.timing.us:.2f} µs", f"±{c.timing.spread / 2:.0%}"] for c in costs]
+    lines += [[f"{r.op}, {r.ranks} ranks", r.contender, f"{r.us:.2f} µs", f"±{r.spread / 2:.0%}"] for r in together]
     print_table(["", "contender", "median", "spread"], lines)
+    print_about()
     claims = [_claim(cost) for cost in costs if cost.contender == "shardway"]
-    rows = [cost.row() for cost in costs]
+    claims += overhead_ranks.claims_of(together, options.ranks)
+    rows = [cost.row() for cost in costs] + together
     print(f"\n{write_json(options.output / 'overhead.json', rows, claims)}")
     return print_claims(claims)
 
