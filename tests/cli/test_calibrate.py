@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.forked_programs import torchrun
 from tests.support.programs import run_program, started_program
 
 PROGRAM = Path(sys.executable).with_name("shardway")
@@ -209,8 +210,7 @@ def test_a_mistake_is_said_before_anything_is_measured(tmp_path: Path, words: tu
 
 
 def torchrun_calibrate(ranks: int, *words: object) -> subprocess.CompletedProcess[str]:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
-    return run_program([*torchrun, "-m", "shardway.calibrate", *words], timeout_s=LIMIT_S)
+    return torchrun(ranks, "-m", "shardway.calibrate", *words, timeout_s=LIMIT_S)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shardway"])

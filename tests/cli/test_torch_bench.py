@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.support.programs import run_program
+from tests.support.forked_programs import torchrun
 
 LIMIT_S = 170
 
 
 def bench(ranks: int, *words: object) -> subprocess.CompletedProcess[str]:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
-    return run_program([*torchrun, "-m", "shardway.bench", *words], timeout_s=LIMIT_S)
+    return torchrun(ranks, "-m", "shardway.bench", *words, timeout_s=LIMIT_S)
 
 
 def test_torchs_calls_stand_beside_ours(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import functools
 import os
 import pickle
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
+from tests.support.forked_programs import run_forked
 from tests.support.ranks import ranks, run_ranks
 
 LIMIT_S = 60
@@ -24,8 +23,7 @@ LIMIT_S = 60
 
 def analysed(folder: Path) -> str:
     """What torch's analyser says of the files in a folder."""
-    command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    found = run_forked(["-m", "torch.distributed.flight_recorder.fr_trace", folder], timeout_s=LIMIT_S)
     assert found.returncode == 0, found.stderr
     return found.stdout + found.stderr
 
