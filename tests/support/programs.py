@@ -67,7 +67,7 @@ def end_all(pid: int) -> None:
     """Kills a child of this process that was not waited for, all below it, and what is left of its process group; then
     waits for it."""
     deadline = time.monotonic() + _END_LIMIT_S
-    while (found := _tree(pid)) and time.monotonic() < deadline:
+    while not has_ended(pid) and (found := _tree(pid)) and time.monotonic() < deadline:
         for one in found:
             with suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)
