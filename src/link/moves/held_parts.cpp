@@ -28,11 +28,10 @@ void copy_part(const at::Tensor& to, const at::Tensor& part, int64_t all_bytes) 
     return;
   }
   const auto item = static_cast<int64_t>(part.itemsize());
-  const bool is_long = part.numel() * item >= shm::kStreamRowsFromBytes;
   const shm::FixedDims extent(std::span<const int64_t>(part.sizes().data(), part.sizes().size()));
   shm::copy_box(static_cast<std::byte*>(to.mutable_data_ptr()), strides_in_bytes(to),
                 static_cast<const std::byte*>(part.const_data_ptr()), strides_in_bytes(part), extent, item,
-                is_long ? all_bytes : 0);
+                all_bytes);
 }
 
 }  // namespace

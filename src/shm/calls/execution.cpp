@@ -19,7 +19,7 @@ Source source_here(const Pull& pull) {
 
 // Copies the pulls whose source is known. This rank's own come first: a peer that reads the same bytes takes
 // the lines away.
-void copy_pulls(const Part& part, const Source* sources, int64_t rank) {
+void copy_pulls(const Part& part, const Source* sources, int64_t rank, int64_t whole_bytes = 0) {
   size_t own = 0;
   while (own < part.pulls.size() && part.pulls[own].peer < rank) ++own;
   for (size_t step = 0; step < part.pulls.size(); ++step) {
@@ -27,8 +27,8 @@ void copy_pulls(const Part& part, const Source* sources, int64_t rank) {
     const Source& source = sources[i];
     if (source.data == nullptr) continue;
     const Place place = place_in(part, part.pulls[i]);
-    copy_box(place.data, place.strides, source.data, source.strides, part.pulls[i].extent,
-             part.element_bytes);
+    copy_box(place.data, place.strides, source.data, source.strides, part.pulls[i].extent, part.element_bytes,
+             whole_bytes);
   }
 }
 
@@ -78,6 +78,7 @@ void Execution::run_leg(const Few<Said>& said) {
 }
 
 void Execution::move() {
+  for (const Part* part : parts_) whole_bytes_ = std::max(whole_bytes_, part->list_bytes);
   if (state_.tuning.swaps) swap_.emplace(waiting_, state_.swapped);
   open_outgoing();
   open_incoming();
@@ -88,7 +89,7 @@ void Execution::move() {
   } else {
     for (size_t part = 0; part < parts_.size(); ++part) {
       if (!parts_[part]->combine)
-        copy_pulls(*parts_[part], sources_.data() + first_drawn_[part], waiting_.rank());
+        copy_pulls(*parts_[part], sources_.data() + first_drawn_[part], waiting_.rank(), whole_bytes_);
     }
   }
   land_rest();

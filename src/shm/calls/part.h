@@ -64,6 +64,9 @@ struct Part {
   // At most one part of a list may set this.
   bool lists_offsets = false;
 
+  // In a list of several meetings: all that this rank pulls in them. A large result goes past the cache.
+  int64_t list_bytes = 0;
+
   // Every rank has an input of the same shape, pushes box r of it to rank r, and combines what it pulls into
   // one landing, its whole output: then the ranks may share the work.
   bool is_reduce_scatter = false;

@@ -90,7 +90,10 @@ void copy_box(std::byte* to, std::span<const int64_t> to_strides, const std::byt
   int64_t run = element_bytes;
   int64_t kernel_loops = std::min<int64_t>(1, loops.dims());
   if (loops.has_run(element_bytes)) {
-    if (loops.dims() <= 1) return (is_large ? stream_bytes : copy_bytes)(to, from, total);
+    if (loops.dims() <= 1) {
+      const bool streams = is_large && total >= kStreamRowsFromBytes;
+      return (streams ? stream_bytes : copy_bytes)(to, from, total);
+    }
     run *= loops.extent(loops.dims() - 1);
     loops.drop_innermost();
   } else if (loops.dims() > 1 && bring_input_neighbours_inward(loops)) {

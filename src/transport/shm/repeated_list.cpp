@@ -19,6 +19,12 @@ void add_copy(const at::Tensor& out, const Box& box, const std::byte* from,
   copies.add(to, strides, from, from_strides, box.extent, static_cast<int64_t>(out.itemsize()));
 }
 
+int64_t pulled_bytes(const shm::Part& part) {
+  int64_t bytes = 0;
+  for (const shm::Pull& pull : part.pulls) bytes += shm::volume(pull.extent) * part.element_bytes;
+  return bytes;
+}
+
 bool combines(const Route& route) { return reduces(landings(route), route); }
 
 }  // namespace
@@ -76,6 +82,9 @@ void RepeatedList::keep_parts() {
       meetings_.emplace_back();
     meetings_.back().push_back(&part.part());
   }
+  int64_t bytes = 0;
+  for (const ShmPart& part : parts_) bytes += pulled_bytes(part.part());
+  for (ShmPart& part : parts_) part.set_list_bytes(bytes);
 }
 
 void RepeatedList::run(const Subject& subject) {

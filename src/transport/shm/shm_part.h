@@ -38,6 +38,7 @@ class ShmPart {
 
   // See shm::Part.
   void list_offsets() { part_.lists_offsets = true; }
+  void set_list_bytes(int64_t bytes) { part_.list_bytes = bytes; }
 
   // As the constructor with these parameters.
   void complete(const Route& route, const at::Tensor& x, const at::Tensor& out, const KnownInputs& known);
