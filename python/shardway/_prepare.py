@@ -41,6 +41,7 @@ class PreparedCall(Generic[Result]):
         self.result = result
         self._kept, self._plain, self._first = kept, plain, first
         self._is_closed = False
+        self._repeat = kept.run if kept.distributed else None
 
     def run(self, tensors: Any = None) -> Result:
         """Makes the call again, on every rank of its group, and returns `result`.
@@ -60,8 +61,11 @@ class PreparedCall(Generic[Result]):
                 ranks share memory, or under SHARDWAY_CHECK=1. Elsewhere the other ranks of a gloo group raise a
                 DistBackendError that says why, and the group is over.
         """
-        if not self._kept.distributed:
+        if self._repeat is None:
             return self._run_alone(tensors)
+        if tensors is None:
+            self._repeat()
+            return self.result
         try:
             inputs = _locals_of(tensors, self._first)
         except ValueError as error:
