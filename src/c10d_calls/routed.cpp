@@ -59,24 +59,9 @@ void into(const at::Tensor& output, Body&& body) {
   filled.finish();
 }
 
-// The elements of each rank's rows; equal parts if no splits are given.
-ElementCounts elements_of(const at::Tensor& t, const std::vector<int64_t>& splits, int64_t ranks) {
-  const int64_t rows = t.dim() == 0 ? 1 : t.size(0);
-  if (splits.empty()) {
-    TORCH_CHECK_VALUE(rows % ranks == 0, "all_to_all_single: ", rows, " rows cannot be split among ", ranks,
-                      " ranks");
-    return ElementCounts(static_cast<size_t>(ranks), t.numel() / ranks);
-  }
-  TORCH_CHECK_VALUE(static_cast<int64_t>(splits.size()) == ranks, "all_to_all_single: ", splits.size(),
-                    " splits for ", ranks, " ranks");
+ElementCounts by_rank(const Counts& counts, int64_t ranks) {
   ElementCounts elements;
-  int64_t total = 0;
-  for (const int64_t split : splits) {
-    TORCH_CHECK_VALUE(split >= 0, "all_to_all_single: a split of ", split, " rows");
-    elements.push_back(rows == 0 ? 0 : split * (t.numel() / rows));
-    total += split;
-  }
-  TORCH_CHECK_VALUE(total == rows, "all_to_all_single: the splits add up to ", total, " rows of ", rows);
+  for (int64_t rank = 0; rank < ranks; ++rank) elements.push_back(counts.of(rank));
   return elements;
 }
 
@@ -110,14 +95,6 @@ void exchange(Transport& transport, const at::Tensor& run, const at::Tensor& inp
 }
 
 }  // namespace
-
-void check_list(const char* name, const Tensors& list, int64_t ranks, const at::Tensor& like) {
-  TORCH_CHECK_VALUE(static_cast<int64_t>(list.size()) == ranks, name, ": a list of ", list.size(),
-                    " tensors for ", ranks, " ranks");
-  for (const at::Tensor& t : list)
-    TORCH_CHECK_VALUE(t.scalar_type() == like.scalar_type(), name, ": tensors of ", t.scalar_type(), " and ",
-                      like.scalar_type());
-}
 
 std::optional<Op> op_of(const c10d::ReduceOp& op, const at::Tensor& t) {
   element_of(t.scalar_type());
@@ -198,7 +175,6 @@ void all_gather(Transport& transport, const Tensors& outputs, const at::Tensor& 
 
 void all_gather_single(Transport& transport, const at::Tensor& output, const at::Tensor& input) {
   const ElementCounts sizes(static_cast<size_t>(transport.size()), input.numel());
-  check_elements("all_gather_into_tensor", "the output", output.numel(), input.numel() * transport.size());
   into(output, [&](const at::Tensor& run) { gather_into(transport, run, input, sizes); });
 }
 
@@ -226,7 +202,6 @@ void reduce_scatter(Transport& transport, const at::Tensor& output, const Tensor
 
 void reduce_scatter_single(Transport& transport, const at::Tensor& output, const at::Tensor& input, Op op) {
   const ElementCounts sizes(static_cast<size_t>(transport.size()), output.numel());
-  check_elements("reduce_scatter_tensor", "the input", input.numel(), output.numel() * transport.size());
   scatter_sums(transport, output, input.reshape({-1}), sizes, op);
 }
 
@@ -238,9 +213,9 @@ void all_to_all(Transport& transport, const Tensors& outputs, const Tensors& inp
 }
 
 void all_to_all_single(Transport& transport, const at::Tensor& output, const at::Tensor& input,
-                       const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits) {
-  const ElementCounts recv = elements_of(output, output_splits, transport.size());
-  const ElementCounts send = elements_of(input, input_splits, transport.size());
+                       const Counts& takes, const Counts& sends) {
+  const ElementCounts recv = by_rank(takes, transport.size());
+  const ElementCounts send = by_rank(sends, transport.size());
   into(output, [&](const at::Tensor& run) { exchange(transport, run, input.reshape({-1}), recv, send); });
 }
 

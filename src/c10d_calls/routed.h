@@ -1,5 +1,5 @@
 // The collectives of c10d as routes of a transport. Tensors are dense and on a device that the transport
-// moves.
+// moves; the functions of call_terms.h have checked that they fit together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "c10d_calls/collectives.h"
+#include "c10d_calls/memory.h"
 #include "shardway/route.h"
 #include "transport/common/transport.h"
 
@@ -17,9 +18,6 @@ namespace shardway::backend::routed {
 
 // Empty for an op that is left to the engine. Throws c10::ValueError for a dtype that cannot be reduced.
 std::optional<Op> op_of(const c10d::ReduceOp& op, const at::Tensor& t);
-
-// Throws c10::ValueError unless there is a tensor for each rank, with the dtype of `like`.
-void check_list(const char* name, const Tensors& list, int64_t ranks, const at::Tensor& like);
 
 void all_reduce(Transport& transport, const at::Tensor& t, Op op);
 void reduce(Transport& transport, const at::Tensor& t, Op op, int64_t root);
@@ -32,6 +30,6 @@ void reduce_scatter(Transport& transport, const at::Tensor& output, const Tensor
 void reduce_scatter_single(Transport& transport, const at::Tensor& output, const at::Tensor& input, Op op);
 void all_to_all(Transport& transport, const Tensors& outputs, const Tensors& inputs);
 void all_to_all_single(Transport& transport, const at::Tensor& output, const at::Tensor& input,
-                       const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits);
+                       const Counts& takes, const Counts& sends);
 
 }  // namespace shardway::backend::routed

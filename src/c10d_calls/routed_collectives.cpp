@@ -114,9 +114,10 @@ void RoutedCollectives::all_to_all(const Tensors& outputs, const Tensors& inputs
 void RoutedCollectives::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                                           const std::vector<int64_t>& output_splits,
                                           const std::vector<int64_t>& input_splits) {
+  Terms said;
   agree(Collective::dist_all_to_all,
-        [&] { return all_to_all_single_terms(place(), output, input, output_splits, input_splits); });
-  routed::all_to_all_single(transport_, output, packed(input), output_splits, input_splits);
+        [&] { return said = all_to_all_single_terms(place(), output, input, output_splits, input_splits); });
+  routed::all_to_all_single(transport_, output, packed(input), said.takes, said.sends);
 }
 
 }  // namespace shardway::backend

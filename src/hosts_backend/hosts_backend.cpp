@@ -27,16 +27,25 @@ HostsBackend::HostsBackend(c10::intrusive_ptr<Options> options, c10::intrusive_p
 
 HostsBackend::~HostsBackend() { room_.lifelines->leave(); }
 
+// What this rank would say of a call, checked as on one host; nobody is told.
+template <class Says, class... Arguments>
+Terms HostsBackend::checked(const char* name, Says says, const Arguments&... arguments) const {
+  Terms said;
+  identity_->explain([&] {
+    try {
+      said = says({.rank = rank_, .size = size_}, arguments...);
+    } catch (const c10::ValueError& error) {
+      TORCH_CHECK_VALUE(false, name, ": ", error.what_without_backtrace(), " (rank ", rank_, ")");
+    }
+  });
+  return said;
+}
+
 // The call keeps what it needs, because the thread may run it after the backend is gone.
 WorkPtr HostsBackend::launch(const Call& call, const Tensors& inputs, const Tensors& outputs,
                              std::function<void(Transport&)> body) {
   const char* name = call.title + sizeof("shardway:") - 1;
   TORCH_CHECK_WITH(DistBackendError, !is_destroyed_, name, ": the group was destroyed (rank ", rank_, ")");
-  for (const Tensors* tensors : {&inputs, &outputs}) {
-    for (const at::Tensor& t : *tensors)
-      TORCH_CHECK_VALUE(t.is_cpu(), name, ": the tensor is on ", t.device(),
-                        ", but the group moves CPU tensors only");
-  }
   auto work = c10::make_intrusive<CallWork>(rank_, call.type, call.title, identity_, inputs, outputs,
                                             ++sequence_number_);
   auto run = [transport = hosts_.transport, identity = identity_, body = std::move(body)] {
@@ -51,7 +60,7 @@ WorkPtr HostsBackend::launch(const Call& call, const Tensors& inputs, const Tens
 
 WorkPtr HostsBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const at::Tensor t = only("broadcast", tensors);
-  check_root("broadcast", opts.rootRank);
+  checked("broadcast", broadcast_terms, t, opts.rootRank);
   return launch({OpType::BROADCAST, "shardway:broadcast", opts.asyncOp}, tensors, tensors,
                 [t, root = opts.rootRank](Transport& group) { routed::broadcast(group, t, root); });
 }
@@ -60,6 +69,7 @@ WorkPtr HostsBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   const at::Tensor t = only("all_reduce", tensors);
   const auto op = t.is_sparse() ? std::nullopt : routed::op_of(opts.reduceOp, t);
   if (!op) return gloo_->allreduce(tensors, opts);
+  checked("all_reduce", all_reduce_terms, t, opts.reduceOp);
   return launch({OpType::ALLREDUCE, "shardway:all_reduce", opts.asyncOp}, tensors, tensors,
                 [t, op = *op](Transport& group) { routed::all_reduce(group, t, op); });
 }
@@ -69,6 +79,7 @@ WorkPtr HostsBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduc
   for (const at::Tensor& t : tensors) {
     const auto op = routed::op_of(opts.reduceOp, t);
     if (!op) return gloo_->allreduce_coalesced(tensors, opts);
+    checked("all_reduce", all_reduce_terms, t, opts.reduceOp);
     ops.push_back(*op);
   }
   return launch({OpType::ALLREDUCE_COALESCED, "shardway:all_reduce", opts.asyncOp}, tensors, tensors,
@@ -79,9 +90,9 @@ WorkPtr HostsBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduc
 
 WorkPtr HostsBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const at::Tensor t = only("reduce", tensors);
-  check_root("reduce", opts.rootRank);
   const auto op = routed::op_of(opts.reduceOp, t);
   if (!op) return gloo_->reduce(tensors, opts);
+  checked("reduce", reduce_terms, t, opts.reduceOp, opts.rootRank);
   return launch(
       {OpType::REDUCE, "shardway:reduce", opts.asyncOp}, tensors, tensors,
       [t, op = *op, root = opts.rootRank](Transport& group) { routed::reduce(group, t, op, root); });
@@ -91,13 +102,14 @@ WorkPtr HostsBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                 const c10d::AllgatherOptions& opts) {
   const Tensors list = only("all_gather", outputs);
   const at::Tensor input = only("all_gather", inputs);
-  routed::check_list("all_gather", list, size_, input);
+  checked("all_gather", all_gather_terms, list, input);
   return launch({OpType::ALLGATHER, "shardway:all_gather", opts.asyncOp}, inputs, list,
                 [list, input](Transport& group) { routed::all_gather(group, list, input); });
 }
 
 WorkPtr HostsBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                       const c10d::AllgatherOptions& opts) {
+  checked("all_gather", all_gather_single_terms, output, input);
   return launch({OpType::_ALLGATHER_BASE, "shardway:_all_gather_base", opts.asyncOp}, {input}, {output},
                 [output, input](Transport& group) { routed::all_gather_single(group, output, input); });
 }
@@ -105,6 +117,8 @@ WorkPtr HostsBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
 WorkPtr HostsBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& opts) {
   check_lengths("all_gather_into_tensor", outputs.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    checked("all_gather", all_gather_single_terms, outputs[i], inputs[i]);
   return launch({OpType::COALESCED, "shardway:_all_gather_base", opts.asyncOp}, inputs, outputs,
                 [outputs, inputs](Transport& group) {
                   for (size_t i = 0; i < inputs.size(); ++i)
@@ -116,9 +130,9 @@ WorkPtr HostsBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inp
                                      const c10d::ReduceScatterOptions& opts) {
   const at::Tensor output = only("reduce_scatter", outputs);
   const Tensors list = only("reduce_scatter", inputs);
-  routed::check_list("reduce_scatter", list, size_, output);
   const auto op = routed::op_of(opts.reduceOp, output);
   if (!op) return gloo_->reduce_scatter(outputs, inputs, opts);
+  checked("reduce_scatter", reduce_scatter_terms, output, list, opts.reduceOp);
   return launch(
       {OpType::REDUCE_SCATTER, "shardway:reduce_scatter", opts.asyncOp}, list, outputs,
       [output, list, op = *op](Transport& group) { routed::reduce_scatter(group, output, list, op); });
@@ -128,6 +142,7 @@ WorkPtr HostsBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
                                            const c10d::ReduceScatterOptions& opts) {
   const auto op = routed::op_of(opts.reduceOp, output);
   if (!op) return gloo_->_reduce_scatter_base(output, input, opts);
+  checked("reduce_scatter", reduce_scatter_single_terms, output, input, opts.reduceOp);
   return launch({OpType::_REDUCE_SCATTER_BASE, "shardway:_reduce_scatter_base", opts.asyncOp}, {input},
                 {output}, [output, input, op = *op](Transport& group) {
                   routed::reduce_scatter_single(group, output, input, op);
@@ -140,6 +155,8 @@ WorkPtr HostsBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
   std::optional<Op> op = Op::sum;
   for (const at::Tensor& output : outputs) op = routed::op_of(opts.reduceOp, output);
   if (!op) return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, opts);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    checked("reduce_scatter", reduce_scatter_single_terms, outputs[i], inputs[i], opts.reduceOp);
   return launch({OpType::COALESCED, "shardway:_reduce_scatter_base", opts.asyncOp}, inputs, outputs,
                 [outputs, inputs, op = *op](Transport& group) {
                   for (size_t i = 0; i < inputs.size(); ++i)
@@ -150,16 +167,16 @@ WorkPtr HostsBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
 WorkPtr HostsBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                     std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                     const c10d::AllToAllOptions& opts) {
+  const Terms said =
+      checked("all_to_all", all_to_all_single_terms, output, input, output_splits, input_splits);
   return launch({OpType::ALLTOALL_BASE, "shardway:all_to_all", opts.asyncOp}, {input}, {output},
-                [output, input, output_splits, input_splits](Transport& group) {
-                  routed::all_to_all_single(group, output, input, output_splits, input_splits);
+                [output, input, takes = said.takes, sends = said.sends](Transport& group) {
+                  routed::all_to_all_single(group, output, input, takes, sends);
                 });
 }
 
 WorkPtr HostsBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
-  TORCH_CHECK_VALUE(!inputs.empty(), "all_to_all: an empty list for ", size_, " ranks");
-  routed::check_list("all_to_all", inputs, size_, inputs.front());
-  routed::check_list("all_to_all", outputs, size_, inputs.front());
+  checked("all_to_all", all_to_all_terms, outputs, inputs);
   return launch({OpType::ALLTOALL, "shardway:all_to_all", opts.asyncOp}, inputs, outputs,
                 [outputs, inputs](Transport& group) { routed::all_to_all(group, outputs, inputs); });
 }
@@ -217,10 +234,6 @@ void HostsBackend::shutdown() {
     room_.lifelines->leave();
   });
   gloo_->shutdown();
-}
-
-void HostsBackend::check_root(const char* name, int64_t root) const {
-  TORCH_CHECK_VALUE(root >= 0 && root < size_, name, ": root ", root, " is not one of ", size_, " ranks");
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,

@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "backend/identity.h"
+#include "c10d_calls/call_terms.h"
 #include "transport/c10d/backend_mail.h"
 #include "transport/common/call_queue.h"
 #include "transport/common/transport.h"
@@ -76,7 +77,8 @@ class HostsBackend : public c10d::Backend, public SpansHosts {
     bool is_async = true;
   };
 
-  void check_root(const char* name, int64_t root) const;
+  template <class Says, class... Arguments>
+  Terms checked(const char* name, Says says, const Arguments&... arguments) const;
   WorkPtr launch(const Call& call, const Tensors& inputs, const Tensors& outputs,
                  std::function<void(Transport&)> body);
 

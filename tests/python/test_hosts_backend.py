@@ -101,12 +101,18 @@ def check_futures(rank: int, size: int, draw: Draw) -> None:
 
 
 def check_bad_input(rank: int, size: int, draw: Draw) -> None:
-    with pytest.raises(ValueError, match="all_gather: a list of 1 tensors"):
+    with pytest.raises(ValueError, match=rf"all_gather: a list has 1 tensors for {size} ranks \(rank {rank}\)"):
         dist.all_gather([torch.ones(2)], torch.ones(2))
-    with pytest.raises(ValueError, match="rows cannot be split"):
+    with pytest.raises(ValueError, match=f"has {size + 1} rows, which {size} ranks cannot share equally"):
         dist.all_to_all_single(torch.empty(size + 1), torch.ones(size + 1))
-    with pytest.raises(ValueError, match="has 3 elements where"):
+    with pytest.raises(
+        ValueError, match=rf"the output has 3 elements, but {size} ranks with inputs of 2 give {2 * size}"
+    ):
         dist.all_gather_into_tensor(torch.empty(3), torch.ones(2))
+    with pytest.raises(ValueError, match=rf"broadcast: the root {size} is not among the {size} ranks"):
+        dist.group.WORLD.broadcast(torch.ones(2), size).wait()
+    with pytest.raises(ValueError, match="the output has 2 rows, but its split sizes add up to 1"):
+        dist.all_to_all_single(torch.empty(2), torch.ones(size), [1] + [0] * (size - 1), [1] * size)
     out = torch.empty(size, 2).t()  # and what is not contiguous is fine
     dist.all_gather_into_tensor(out, torch.full((2,), float(rank)))
     assert_same_bits(out.contiguous().view(-1), torch.arange(float(size)).repeat_interleave(2))
