@@ -32,7 +32,7 @@ test: everything  ## build all; run the C++ and Python tests, the examples among
 	@echo "== C++ tests and examples"
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2
 	@echo "== Python tests and examples"
-	@$(PYTHON) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
+	@$(PYTHON) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder tests
 
 # A thread of qemu 7.2 may hold the lock of GLib's slices while the program forks: the child waits for it for ever.
 # With G_SLICE=always-malloc GLib uses malloc, whose locks survive a fork.
