@@ -48,8 +48,7 @@ class RunPicture {
                          (run_.cores == 1 ? " core, " : " cores, ") + run_.backend + ": " + run_.processor,
                      "title");
     text += svg::text_at(svg::kLeft, 42, "start",
-                         "time of a call over its bytes, " + run_.date +
-                             "; hollow: held out of the fit; lines: prices of even parts");
+                         run_.date + ": time over bytes; hollow: held out of the fit; lines: prices");
     std::vector<int64_t> sizes;
     for (const MeasuredCall& call : run_.calls) sizes.push_back(call.bytes);
     text += scales_.times_axis() + scales_.bytes_axis(std::move(sizes));

@@ -150,6 +150,34 @@ void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, double&
 
 double gib_per_s(double us_per_byte) { return us_per_byte > 0 ? 1e6 / (us_per_byte * kGib) : 0; }
 
+// Neighbours that fall with the bytes become their geometric mean: what falls is noise, and by it a plan
+// would seem cheaper if it moved more.
+void make_rise(std::vector<PriceCurve::Point>& points) {
+  struct Level {
+    double sum_of_logs = 0;
+    size_t points = 0;
+
+    double mean() const { return sum_of_logs / static_cast<double>(points); }
+  };
+  std::vector<Level> levels;
+  for (const PriceCurve::Point& point : points) {
+    levels.push_back({.sum_of_logs = std::log(point.us), .points = 1});
+    while (levels.size() > 1 && levels[levels.size() - 2].mean() > levels.back().mean()) {
+      const Level last = levels.back();
+      levels.pop_back();
+      levels.back().sum_of_logs += last.sum_of_logs;
+      levels.back().points += last.points;
+    }
+  }
+  size_t next = 0;
+  for (const Level& level : levels) {
+    const bool is_as_measured = level.points == 1;
+    for (size_t i = 0; i < level.points; ++i, ++next) {
+      if (!is_as_measured) points[next].us = std::exp(level.mean());
+    }
+  }
+}
+
 Figures prices_of(const Topology& topology) {
   return {topology.base_us, topology.within_host.latency_us, us_per_byte(topology.within_host.gib_per_s),
           us_per_byte(topology.copy_gib_per_s), us_per_byte(topology.reduce_gib_per_s)};
@@ -336,6 +364,7 @@ PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks) {
     }
     if (curve.points.empty())
       throw std::invalid_argument(std::string("calibration: there is no call of the kind ") + name_of(kind));
+    make_rise(curve.points);
   }
   for (const StepKind kind : kMeasuredKinds)
     choose_share(calls, kind, table.curves[name_of(kind)].busiest_share, table);

@@ -196,6 +196,24 @@ TEST(Calibration, ATableFollowsPricesThatBend) {
   }
 }
 
+TEST(Calibration, APointThatIsTooLowDoesNotMakeMoreBytesCheaper) {
+  std::vector<MeasuredCall> calls = calls_by(kKnown, 4);
+  std::vector<MeasuredCall*> gathers;
+  for (MeasuredCall& call : calls) {
+    call.is_held_out = false;
+    if (call.kind != StepKind::all_gather) continue;
+    gathers.push_back(&call);
+    call.us = 10 * static_cast<double>(gathers.size());
+  }
+  gathers[4]->us = 32.4;
+  const PriceCurve curve = fitted_table(calls, 4).curves.at("all_gather");
+  ASSERT_EQ(curve.points.size(), gathers.size());
+  EXPECT_EQ(curve.points[2].us, 30);
+  EXPECT_NEAR(curve.points[3].us, 36, 1e-9);  // the geometric mean of 40 and 32.4
+  EXPECT_NEAR(curve.points[4].us, 36, 1e-9);
+  EXPECT_EQ(curve.points[5].us, 60);
+}
+
 // What a rank takes from others, in the mean, when parts of one each become leaning ones among 4: worked out
 // by hand from the borders 0, 4/3, 8/3, 10/3 and 4.
 constexpr double kTakenByLeaning = 1.0 / 3;
