@@ -137,14 +137,14 @@ def _die() -> None:
 def test_a_cpp_link_that_an_exception_destroys_is_told_as_a_loss():
     def train(place: Place) -> None:
         with place.connect() as link:
-            source = link.publish({"w": _part(WHOLE, COLUMNS, place.rank), "b": BIAS})
+            source = link.publish({"w": WHOLE.clone(), "b": BIAS})
             assert source.send() == 1
             with pytest.raises(dist.DistBackendError, match="a subscriber is gone: role engine rank"):
                 source.send()
 
     address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     with _cpp_job(address, "engine", ["subscribe", "receive", "throw"]) as answers:
-        run_jobs({"trainer": (2, train)}, address=address)
+        run_jobs({"trainer": (1, train)}, address=address)
         found = answers()
     assert [rank[-1] for rank in found] == [{"thrown": "of the caller's own"}] * RANKS
 
