@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import backend, backend_programs, overhead_ranks, peers, ragged
+from bench import backend, backend_programs, jax_reshard, overhead_ranks, peers, ragged
 from bench.backend_contenders import OURS, PEER, STEP
 from bench.mpis import Mpi, found_mpis, kind_of
 from bench.peers import PeerRow, Place
@@ -26,6 +26,7 @@ FROM_NOTHING: dict[str, Callable[[], list[Claim]]] = {
     "shm from Python": lambda: python_claims([]),
     "peers": lambda: peers.claims_of({}),
     "overhead": lambda: overhead_ranks.claims_of([], [2]),
+    "reshardings": lambda: jax_reshard.claims_of([]),
     "ragged": lambda: ragged.claims_of(ragged.Findings([], [], [], [])),
 }
 
