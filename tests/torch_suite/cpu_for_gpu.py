@@ -55,9 +55,9 @@ def _take_for_every_gpu(device: torch.device) -> None:
     torch.cuda.set_device(device)
     torch.cuda.set_device = lambda _: None
     torch.cuda.device_count = lambda: WORLD  # type: ignore[assignment]
-    for name in ("device", "synchronize", "current_stream"):
-        plain = getattr(torch.cuda, name)
-        setattr(torch.cuda, name, lambda _=None, plain=plain: plain(device))
+    for name in ("device", "synchronize", "current_stream", "Stream"):
+        on_any = getattr(torch.cuda, name)
+        setattr(torch.cuda, name, functools.partial(lambda on_any, *_, **__: on_any(device), on_any))
 
 
 def _stop_asking_for_gpus() -> None:
