@@ -132,14 +132,17 @@ double error_of_uneven(const std::vector<MeasuredCall>& calls, StepKind kind, co
   return error;
 }
 
-// Sets a share of the table, from 1 to 0, to where the calls of a kind with uneven parts are priced best. One
-// decimal is what the data tell.
-void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, double& share, PriceTable& table) {
-  constexpr int kTries = 10;
+// A byte that moves is copied by two ranks, and one that stays by one.
+constexpr int kMostOwnTenths = 5;
+
+// Sets a share of the table to where the calls of a kind with uneven parts are priced best. Tenths are what
+// the data tell.
+void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, int most_tenths, double& share,
+                  PriceTable& table) {
   double least = INFINITY;
-  double best = 1;
-  for (int i = kTries; i >= 0; --i) {
-    share = static_cast<double>(i) / kTries;
+  double best = 0;
+  for (int tenths = most_tenths; tenths >= 0; --tenths) {
+    share = tenths / 10.0;
     const double error = error_of_uneven(calls, kind, table);
     if (error >= least) continue;
     least = error;
@@ -367,8 +370,8 @@ PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks) {
     make_rise(curve.points);
   }
   for (const StepKind kind : kMeasuredKinds)
-    choose_share(calls, kind, table.curves[name_of(kind)].busiest_share, table);
-  choose_share(calls, StepKind::exchange, table.own_share, table);
+    choose_share(calls, kind, 10, table.curves[name_of(kind)].busiest_share, table);
+  choose_share(calls, StepKind::exchange, kMostOwnTenths, table.own_share, table);
   return table;
 }
 
