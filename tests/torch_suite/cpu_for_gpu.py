@@ -55,9 +55,19 @@ def _take_for_every_gpu(device: torch.device) -> None:
     torch.cuda.set_device(device)
     torch.cuda.set_device = lambda _: None
     torch.cuda.device_count = lambda: WORLD  # type: ignore[assignment]
-    for name in ("device", "synchronize", "current_stream", "Stream"):
+    for name in ("synchronize", "current_stream"):
         on_any = getattr(torch.cuda, name)
         setattr(torch.cuda, name, functools.partial(lambda on_any, *_, **__: on_any(device), on_any))
+
+    class Device(torch.cuda.device):
+        def __init__(self, _: object) -> None:
+            super().__init__(device)
+
+    class Stream(torch.cuda.Stream):
+        def __new__(cls, *_: object, **__: object) -> Stream:
+            return super().__new__(cls, device)
+
+    torch.cuda.device, torch.cuda.Stream = Device, Stream  # type: ignore[misc]
 
 
 def _stop_asking_for_gpus() -> None:
