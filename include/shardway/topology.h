@@ -44,6 +44,8 @@ struct PriceTable {
   int64_t ranks = 2;
   // What a rank takes from itself in an exchange counts by this, what it takes from others by 1.
   double own_share = 1;
+  // What a step of a redistribution costs more than the collective that it is like, whatever its size.
+  double step_us = 0;
   std::map<std::string, PriceCurve> curves = {};
 
   bool operator==(const PriceTable&) const = default;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "plan/price/network.h"
@@ -113,8 +114,11 @@ ReadLoad load_of(const Trial& trial, int64_t ranks, double own_share) {
   return load;
 }
 
+// An exchange is measured as a redistribution, the others as collectives.
 double us_by(const TablePrices& prices, const Trial& trial, int64_t ranks) {
-  return prices.of(pattern_of(trial.kind), load_of(trial, ranks, prices.own_share())).us;
+  const ReadLoad load = load_of(trial, ranks, prices.own_share());
+  const ReadPattern pattern = pattern_of(trial.kind);
+  return (trial.kind == StepKind::exchange ? prices.of_step(pattern, load) : prices.of(pattern, load)).us;
 }
 
 Trial trial_of(const MeasuredCall& call) {
@@ -149,6 +153,22 @@ void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, int mos
     best = share;
   }
   share = best;
+}
+
+// Where a step costs little but its meeting: of the exchanges of the two smallest sizes.
+double step_us_of(const std::vector<MeasuredCall>& calls, const PriceTable& table) {
+  std::set<int64_t> sizes;
+  for (const MeasuredCall& call : calls) {
+    if (call.kind == StepKind::exchange && !call.is_held_out) sizes.insert(call.bytes);
+  }
+  if (sizes.size() < 2) return 0;
+  const TablePrices prices(table, table.ranks);
+  std::vector<double> more;
+  for (const MeasuredCall& call : calls) {
+    if (call.kind == StepKind::exchange && !call.is_held_out && call.bytes <= *std::next(sizes.begin()))
+      more.push_back(call.us - us_by(prices, trial_of(call), table.ranks));
+  }
+  return std::max(0.0, median_of(std::move(more)));
 }
 
 double gib_per_s(double us_per_byte) { return us_per_byte > 0 ? 1e6 / (us_per_byte * kGib) : 0; }
@@ -371,6 +391,8 @@ PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks) {
   }
   for (const StepKind kind : kMeasuredKinds)
     choose_share(calls, kind, 10, table.curves[name_of(kind)].busiest_share, table);
+  choose_share(calls, StepKind::exchange, kMostOwnTenths, table.own_share, table);
+  table.step_us = step_us_of(calls, table);
   choose_share(calls, StepKind::exchange, kMostOwnTenths, table.own_share, table);
   return table;
 }

@@ -99,8 +99,8 @@ double modelled_us(const Trial& trial, int64_t ranks, const Topology& topology);
 // The same by the figures alone, if all ranks have equal parts.
 double us_by_figures(StepKind kind, int64_t bytes, int64_t ranks, const Topology& topology);
 
-// The points of even calls, made to rise with the bytes, and which bytes count, by calls of uneven parts. Calls that are held out do not
-// count. Throws std::invalid_argument if a kind is missing.
+// The points of even calls, made to rise with the bytes, and which bytes count, by calls of uneven parts.
+// Calls that are held out do not count. Throws std::invalid_argument if a kind is missing.
 PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks);
 
 // The topology of one host that prices these calls best: base, latency, and bandwidths of links, copies and

@@ -88,7 +88,7 @@ void PriceList::price_by_table(const StateExchange& exchange, Price& price) cons
 }
 
 void PriceList::price_by_table(ReadPattern pattern, const ReadLoad& load, Price& price) const {
-  const TablePrice found = table_->of(pattern, load);
+  const TablePrice found = table_->of_step(pattern, load);
   price.cost = to_femtoseconds(found.us);
   price.latency_us = found.latency_us;
   price.is_extrapolated = found.is_extrapolated;

@@ -73,6 +73,13 @@ std::optional<TablePrices> TablePrices::between(const Topology& topology, const 
   return TablePrices(*nearest, count);
 }
 
+TablePrice TablePrices::of_step(ReadPattern pattern, const ReadLoad& load) const {
+  TablePrice price = of(pattern, load);
+  price.us += table_.step_us;
+  price.latency_us += table_.step_us;
+  return price;
+}
+
 TablePrice TablePrices::of(ReadPattern pattern, const ReadLoad& load) const {
   const PriceCurve& curve = table_.curves.at(op_of(pattern));
   const double bytes = what_counts(curve, load.most_bytes, load.mean_bytes);

@@ -45,8 +45,11 @@ class TablePrices {
 
   double own_share() const { return table_.own_share; }
 
-  // An exchange lies between a permute, with one peer, and an all_to_all, with all of them. It costs what
-  // they do at its size, but for what meeting costs: of that part its work counts.
+  // Of a step of a redistribution.
+  TablePrice of_step(ReadPattern pattern, const ReadLoad& load) const;
+
+  // Of the collective alone. An exchange lies between a permute, with one peer, and an all_to_all, with all
+  // of them. It costs what they do at its size, but for what meeting costs: of that part its work counts.
   TablePrice of(ReadPattern pattern, const ReadLoad& load) const;
 
   // Figures by which no step costs more than by the table, for a search that bounds what it has not priced.

@@ -50,6 +50,7 @@ void check_table(const PriceTable& table) {
   const std::string field = "tables of " + std::to_string(table.ranks) + " ranks";
   if (table.ranks < 2) refuse(field, "cannot be: at least 2 ranks are measured");
   check_share(field + ": own_share", table.own_share);
+  check_figure(field + ": step_us", table.step_us, true);
   for (const char* op : kPricedOps) {
     const auto found = table.curves.find(op);
     if (found == table.curves.end()) refuse(field, std::string("lack ") + op);

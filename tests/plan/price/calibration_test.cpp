@@ -218,18 +218,28 @@ TEST(Calibration, APointThatIsTooLowDoesNotMakeMoreBytesCheaper) {
 // by hand from the borders 0, 4/3, 8/3, 10/3 and 4.
 constexpr double kTakenByLeaning = 1.0 / 3;
 
-// Ranks copy their own parts at once, and only what they take from others costs. Meeting costs the same.
-TEST(Calibration, FindsHowMuchOwnPartsCount) {
+// Among 4 ranks, which copy their own parts at once: in an exchange only what they take from others costs,
+// besides what meeting does and `more_us`.
+std::vector<MeasuredCall> calls_with_exchanges(double more_us) {
   std::vector<MeasuredCall> calls = bent_calls(4, 0);
   for (const Trial& trial : trials_between(kKiB, 4096 * kKiB)) {
     if (trial.kind != StepKind::exchange || trial.parts != Portions::leaning) continue;
     const auto bytes = static_cast<double>(trial.bytes);
     const double least_us = bent_us(StepKind::permute, kKiB);
-    const double us = least_us + kTakenByLeaning * (bent_us(StepKind::permute, bytes) - least_us);
+    const double us = least_us + kTakenByLeaning * (bent_us(StepKind::permute, bytes) - least_us) + more_us;
     calls.push_back(summary_of(trial, {us, us}));
   }
-  EXPECT_LT(fitted_table(calls, 4).own_share, 0.3);
+  return calls;
+}
+
+TEST(Calibration, FindsHowMuchOwnPartsCount) {
+  EXPECT_LT(fitted_table(calls_with_exchanges(0), 4).own_share, 0.3);
   EXPECT_EQ(fitted_table(bent_calls(4, 1), 4).own_share, 0.5);  // copied once, where others are copied twice
+}
+
+TEST(Calibration, FindsWhatAStepCostsMoreThanItsCollective) {
+  EXPECT_NEAR(fitted_table(calls_with_exchanges(0), 4).step_us, 0, 0.5);
+  EXPECT_NEAR(fitted_table(calls_with_exchanges(50), 4).step_us, 50, 0.5);
 }
 
 TEST(Calibration, ItsTableIsWhatThePlannerCharges) {

@@ -109,7 +109,8 @@ TEST(TablePrices, DoNotCountBetweenHosts) {
 
 PriceTable any_table(Dice& dice) {
   PriceTable table{.ranks = dice.between(int64_t{2}, int64_t{8}),
-                   .own_share = static_cast<double>(dice.between(int64_t{0}, int64_t{10})) / 10};
+                   .own_share = static_cast<double>(dice.between(int64_t{0}, int64_t{10})) / 10,
+                   .step_us = static_cast<double>(dice.between(int64_t{0}, int64_t{40}))};
   for (const char* op : {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"}) {
     PriceCurve& curve = table.curves[op];
     curve.busiest_share = static_cast<double>(dice.between(int64_t{0}, int64_t{10})) / 10;
