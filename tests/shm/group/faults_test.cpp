@@ -316,7 +316,7 @@ TEST(ShmFaults, ATensorThatItsOwnerChangesAfterAnErrorIsNoResult) {
       std::vector<std::byte> rows(3 * 64);
       const auto agrees = [&] {
         if (group.rank() == 1) raise(SIGKILL);
-        if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         return true;
       };
       const shm::Talk talk{.rows = rows.data(), .row_bytes = 64, .agrees = agrees};
@@ -327,7 +327,7 @@ TEST(ShmFaults, ATensorThatItsOwnerChangesAfterAnErrorIsNoResult) {
         has_returned = false;
       }
       std::memset(input, 0xff, kBytes);
-      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1800));
       require(!has_returned, "it returned what its owner had changed");
     });
     EXPECT_EQ(endings, (Endings{"", "signal 9", ""})) << as_boxes;
