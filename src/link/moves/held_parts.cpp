@@ -6,15 +6,10 @@
 #include <numeric>
 
 #include "shm/kernels/copy.h"
+#include "transport/shm/shm_part.h"
 
 namespace shardway::link {
 namespace {
-
-shm::FixedDims strides_in_bytes(const at::Tensor& t) {
-  shm::FixedDims strides(std::span<const int64_t>(t.strides().data(), t.strides().size()));
-  for (size_t d = 0; d < strides.size(); ++d) strides[d] *= static_cast<int64_t>(t.itemsize());
-  return strides;
-}
 
 bool is_plain(const at::Tensor& t) {
   return t.is_cpu() && t.layout() == at::kStrided && !t.is_conj() && !t.is_neg();
@@ -29,8 +24,8 @@ void copy_part(const at::Tensor& to, const at::Tensor& part, int64_t all_bytes) 
   }
   const auto item = static_cast<int64_t>(part.itemsize());
   const shm::FixedDims extent(std::span<const int64_t>(part.sizes().data(), part.sizes().size()));
-  shm::copy_box(static_cast<std::byte*>(to.mutable_data_ptr()), strides_in_bytes(to),
-                static_cast<const std::byte*>(part.const_data_ptr()), strides_in_bytes(part), extent, item,
+  shm::copy_box(static_cast<std::byte*>(to.mutable_data_ptr()), byte_strides(to),
+                static_cast<const std::byte*>(part.const_data_ptr()), byte_strides(part), extent, item,
                 all_bytes);
 }
 
