@@ -132,9 +132,9 @@ struct PreparedCall::State {
     bytes = bytes_of(kept, group());
     each_move([&](const KeptMove& move) {
       if (is_read(*move.call.route)) used.push_back(&move.call.x);
-      if (is_written(*move.call.route)) used.push_back(&move.call.out);
       if (is_written(*move.call.route)) written.push_back(&move.call.out);
     });
+    used.insert(used.end(), written.begin(), written.end());
     make_ready();
   }
 

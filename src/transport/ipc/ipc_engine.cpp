@@ -228,12 +228,17 @@ void IpcEngine::queue_counted(const Edition& edition, OnDevice& here, cuda::Stre
   for (const int64_t owner : edition.owners) before.push_back(flags_->wait_ready(owner, calls_));
   std::vector<cuda::MemoryOp> after = {flags_->write_done(rank_, calls_)};
   for (const int64_t taker : edition.takers) after.push_back(flags_->wait_done(taker, calls_));
-  cuda::queue(before, stream);
-  for (const Batch& batch : edition.batches) here.kernels.launch(batch.tables, batch.how, stream);
-  cuda::queue(after, stream);
+  queue_between(before, edition, after, here, stream);
   driver.check(driver.functions().cuEventRecord(last_, stream), "record an event");
   last_stream_ = stream;
   last_device_ = &here;
+}
+
+void IpcEngine::queue_between(std::vector<cuda::MemoryOp>& before, const Edition& edition,
+                              std::vector<cuda::MemoryOp>& after, OnDevice& here, cuda::Stream stream) {
+  cuda::queue(before, stream);
+  for (const Batch& batch : edition.batches) here.kernels.launch(batch.tables, batch.how, stream);
+  cuda::queue(after, stream);
 }
 
 // An owner raises its word again only after the taker has raised its own, and the taker has lowered the
@@ -255,9 +260,7 @@ void IpcEngine::queue_for_replays(const Edition& edition, OnDevice& here, cuda::
     after.push_back(flags_->await(Signal::input_is_read, pair));
     after.push_back(flags_->lower(Signal::input_is_read, pair));
   }
-  cuda::queue(before, stream);
-  for (const Batch& batch : edition.batches) here.kernels.launch(batch.tables, batch.how, stream);
-  cuda::queue(after, stream);
+  queue_between(before, edition, after, here, stream);
 }
 
 // Told in meetings of as many routes as fit into a note.

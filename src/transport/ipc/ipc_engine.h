@@ -85,6 +85,8 @@ class IpcEngine {
   void queue(const Edition& edition, OnDevice& here, cuda::Stream stream);
   void queue_counted(const Edition& edition, OnDevice& here, cuda::Stream stream);
   void queue_for_replays(const Edition& edition, OnDevice& here, cuda::Stream stream);
+  static void queue_between(std::vector<cuda::MemoryOp>& before, const Edition& edition,
+                            std::vector<cuda::MemoryOp>& after, OnDevice& here, cuda::Stream stream);
 
   HomeProcess home_;
   std::shared_ptr<ShmEngine> memory_;
