@@ -139,8 +139,8 @@ class JobLink {
 };
 
 // Joins this process to the link at an address, as a rank of a role: a job, or a replica of one. Collective
-// over the role, whose ranks are started in any order. A process in Python listens at the address: rank 0 of
-// a job that called shardway.connect. It may be started later. All ranks of all jobs are on one host.
+// over the role, whose ranks are started in any order. The first rank 0 that comes listens at the address, if
+// its host has it; a job in C++ or in Python. All ranks of all jobs are on one host.
 //
 // Throws c10::ValueError if an argument is invalid, or if another process has this rank of the role;
 // c10::DistBackendError if the others did not come within the timeout, which limits every call's wait.

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "link/talk/membership.h"
+#include "link/hub/membership.h"
 #include "link/talk/secret.h"
 
 namespace shardway::testing {
@@ -44,7 +44,7 @@ class Hub {
     }
   }
 
-  // Greets as the hub in Python does, knowing this secret.
+  // Greets as a hub does, knowing this secret.
   void admit(const std::string& secret) {
     say(packed({{"shardway_link", 2}, {"nonce", "00ff"}}));
     const Json newcomer = hear();
@@ -162,7 +162,7 @@ TEST(LinkAddress, IsAHostAndAPort) {
 }
 
 TEST(LinkMembership, NobodyAtTheAddressIsSaidAtTheDeadline) {
-  link::Membership membership(link::LinkAddress::read("127.0.0.1:1"), Claim::own("engine", 0, 1), "open");
+  link::Membership membership(link::LinkAddress::read("127.0.0.1:1"), Claim::own("engine", 1, 2), "open");
   try {
     membership.connect(link::Instant::clock::now() + 50ms);
     FAIL();

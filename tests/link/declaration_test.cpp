@@ -8,6 +8,8 @@
 #include "link/moves/overlap.h"
 #include "link/moves/roster.h"
 #include "link/talk/wire.h"
+#include "ops/call/arguments.h"
+#include "ops/call/dtypes.h"
 
 namespace shardway::testing {
 namespace {
@@ -33,6 +35,19 @@ TEST(LinkDeclaration, HasTheBytesOfPython) {
   EXPECT_EQ(link::layout_of(declared.entries.at("uneven"), 0, DType::f32), uneven);
   EXPECT_EQ(link::layout_of(declared.entries.at("summed"), 10, DType::f16).mesh().ranks(),
             (std::vector<int64_t>{10, 11, 12, 13}));
+}
+
+TEST(LinkDeclaration, NamesDTypesAsTorchDoes) {
+  for (const DType dtype :
+       {DType::boolean, DType::u8,          DType::u16,     DType::u32,  DType::u64,
+        DType::i8,      DType::i16,         DType::i32,     DType::i64,  DType::f8_e4m3fn,
+        DType::f16,     DType::f8_e4m3fnuz, DType::f8_e5m2, DType::bf16, DType::f8_e5m2fnuz,
+        DType::f32,     DType::f8_e8m0fnu,  DType::f64,     DType::c32,  DType::c64,
+        DType::c128}) {
+    EXPECT_EQ(link::torch_name(dtype), dtype_name(scalar_type_of(dtype)));
+    EXPECT_EQ(link::dtype_named(link::torch_name(dtype)), dtype);
+  }
+  EXPECT_EQ(link::dtype_if_named("float3"), std::nullopt);
 }
 
 TEST(LinkDeclaration, SaysWhatIsWrongWithEachTensor) {

@@ -7,6 +7,8 @@ import multiprocessing
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -15,7 +17,6 @@ import torch.distributed as dist
 
 import shardway as sw
 from shardway._link.hub_store import HubStore
-from shardway._link.store_meeting import StoreMeeting, Visitor
 from tests.support.jobs import Place, free_ports, poisoned, run_jobs
 
 
@@ -152,8 +153,33 @@ def test_a_tensor_that_does_not_fit_is_refused_at_the_sender_and_the_link_goes_o
 # The store in which a joint group meets.
 
 
-def _stores(link: sw.JobLink, count: int) -> list[HubStore]:
-    meeting = link._membership._hub._meeting.open()["meeting"]
+@contextmanager
+def _meeting() -> Iterator[tuple[sw.JobLink, str]]:
+    """A link, and the name of the meeting of its joint group, whose ranks never come."""
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+
+    def subscribe() -> None:
+        with Place(address, "generator", 0, 1).connect() as link:
+            link.subscribe({"w": torch.empty(2)})
+            subscribed.set()
+            link._membership.connection.ask({"do": "receive"}, time.monotonic() + 15)
+            is_over.wait()
+
+    subscribed, is_over = threading.Event(), threading.Event()
+    other = threading.Thread(target=subscribe)
+    with Place(address, "trainer", 0, 1).connect() as link:
+        link.publish({"w": torch.ones(2)})
+        other.start()
+        try:
+            subscribed.wait(15)
+            go = link._membership.connection.ask({"do": "send"}, time.monotonic() + 15)
+            yield link, go["roster"]["store"]["meeting"]
+        finally:
+            is_over.set()
+            other.join()
+
+
+def _stores(link: sw.JobLink, meeting: str, count: int) -> list[HubStore]:
     return [HubStore(link._membership.visit(meeting, 5.0), timedelta(seconds=5)) for _ in range(count)]
 
 
@@ -170,14 +196,14 @@ def _use(store: dist.Store) -> list[object]:
 
 
 def test_the_store_of_the_hub_answers_as_those_of_torch_do():
-    with Place(f"tcp://127.0.0.1:{free_ports(1)[0]}", "trainer", 0, 1).connect() as link:
-        (store,) = _stores(link, 1)
+    with _meeting() as (link, meeting):
+        (store,) = _stores(link, meeting, 1)
         assert _use(store) == _use(dist.HashStore())
 
 
 def test_who_waits_in_the_store_is_woken_by_a_value_a_timeout_or_the_end_of_the_meeting():
-    with Place(f"tcp://127.0.0.1:{free_ports(1)[0]}", "trainer", 0, 1).connect() as link:
-        waits, sets = _stores(link, 2)
+    with _meeting() as (link, meeting):
+        waits, sets = _stores(link, meeting, 2)
         with pytest.raises(dist.DistStoreError, match=r"late was not set within 0\.2 s"):
             waits.wait(["late"], timedelta(seconds=0.2))
         sets.set("late", b"now")
@@ -191,25 +217,10 @@ def test_who_waits_in_the_store_is_woken_by_a_value_a_timeout_or_the_end_of_the_
         leaving.join()
 
 
-def test_a_meeting_that_ends_dismisses_its_visitors():
-    meeting, answers, dismissed = StoreMeeting(), [], []
-    meeting.open()
-    visitor = Visitor(answers.append, lambda: dismissed.append(True))
-    meeting.enter(visitor)
-    meeting.hear(visitor, {"do": "wait", "keys": ["a", "b"]})
-    meeting.hear(visitor, {"do": "withdraw"})
-    meeting.hear(visitor, {"do": "wait", "keys": ["a"]})
-    assert answers == [{"is": "late"}] and not dismissed
-    name = meeting.open()["meeting"]
-    assert dismissed == [True] and meeting.admits(name) and not meeting.admits("") and not meeting.admits(None)
-
-
 def test_a_meeting_is_open_to_members_that_know_its_name_alone():
-    place = Place(f"tcp://127.0.0.1:{free_ports(1)[0]}", "trainer", 0, 1)
-    with place.connect() as link:
-        _stores(link, 1)
+    with _meeting() as (link, meeting):
         with pytest.raises(Exception, match="that meeting is over"):
             link._membership.visit("another", 5.0)
         link._membership._secret = b"another"
         with pytest.raises(Exception, match="the secret is not that of role trainer rank 0"):
-            link._membership.visit(link._membership._hub._meeting._name, 5.0)
+            link._membership.visit(meeting, 5.0)

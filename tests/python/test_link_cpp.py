@@ -1,4 +1,4 @@
-"""A job in C++ on a link with a job in Python: tests/link/linked_program.cpp is a rank of it."""
+"""Jobs in C++ on a link, with a job in Python or alone: tests/link/linked_program.cpp is a rank of one."""
 
 from __future__ import annotations
 
@@ -206,6 +206,19 @@ def test_python_ranks_receive_what_cpp_ranks_send():
         assert [rank[call] for call in (0, 1, 3, 4)] == [0, 1, 2, 3]
         assert "what role trainer sends: 4 differences" in rank[2]["ValueError"]
         assert "w: it is not as it was published (role trainer rank 0)" in rank[2]["ValueError"]
+
+
+def test_jobs_in_cpp_alone_make_a_link():
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with (
+        _cpp_job(address, "trainer", ["publish", "send", "send"]) as sent,
+        _cpp_job(address, "engine", ["subscribe", "receive", "receive"]) as received,
+    ):
+        assert sent() == [[0, 1, 2]] * RANKS
+        found = received()
+    for version in (1, 2):
+        assert torch.equal(_rows_of(found, version), WHOLE + 1000 * version)
+        assert all(rank[version]["bias"] == torch.arange(5.0).tolist() for rank in found)
 
 
 def test_cpp_ranks_send_to_functions_in_portions():

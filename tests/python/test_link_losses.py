@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
@@ -12,7 +13,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import shardway as sw
 from shardway._link.joint import JointGroup
 from tests.support.jobs import Place, in_a_child, poisoned, run_jobs
 
@@ -172,10 +172,12 @@ def test_a_generator_that_dies_and_comes_back_gets_the_next_version_whole(moment
 
 
 def test_a_replica_that_dies_costs_the_other_nothing():
+    are_subscribed = multiprocessing.Barrier(3)
+
     def train(place: Place) -> None:
         with place.connect() as link:
             source = link.publish({"w": WHOLE})
-            _await_subscribers(link, 2)
+            are_subscribed.wait(30)
             with pytest.raises(dist.DistBackendError, match="version 1 did not arrive whole: role b rank 0 died"):
                 source.send()
             assert source.send() == 2
@@ -185,6 +187,7 @@ def test_a_replica_that_dies_costs_the_other_nothing():
         place.await_holder()
         with place.connect() as link:
             target = link.subscribe({"w": got})
+            are_subscribed.wait(30)
             version = _survive(target.receive, [])
             if version == 1:
                 assert torch.equal(got, WHOLE)
@@ -195,6 +198,7 @@ def test_a_replica_that_dies_costs_the_other_nothing():
         place.await_holder()
         with place.connect() as link:
             target = link.subscribe({"w": poisoned(*WHOLE.shape)})
+            are_subscribed.wait(30)
             MOMENTS["prepared"]()
             target.receive()
 
@@ -219,12 +223,6 @@ def test_an_exception_that_ends_the_block_is_told_as_a_loss():
             target.receive()
 
     run_jobs({"trainer": (1, train), "generator": (2, generate)})
-
-
-def _await_subscribers(link: sw.JobLink, count: int) -> None:
-    registry = link._membership._hub._registry
-    while sum(role.is_agreed for role in list(registry.roles.values())) < count:
-        time.sleep(0.005)
 
 
 def test_a_forked_child_does_not_hide_the_death_of_the_process_that_holds_the_link():

@@ -17,9 +17,8 @@ from .hub_store import HubStore
 from .joint import JointGroup
 from .member import Connection, HubGone, HubMoved, Membership, TooLate
 from .model_plan import ModelPlan
-from .roles import DONE, FAILED, JOIN
 from .secret import read_secret
-from .wire import Message
+from .wire import DONE, FAILED, JOIN, Message
 
 if TYPE_CHECKING:
     from .source import Source

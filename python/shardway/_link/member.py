@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import select
 import socket
 import time
 
+from shardway._C import LinkHub
+
 from .address import Address
 from .claim import Claim
-from .hub import Hub
 from .open_sockets import remember
 from .secret import fresh_nonce, is_proof, proof
 from .wire import MOST, VERSION, Inbox, Message, NotOurs, packed
@@ -150,7 +152,7 @@ class Membership:
         self.address = address
         self.claim = claim
         self._secret = secret
-        self._hub: Hub | None = None
+        self._hub: LinkHub | None = None
         self.connection: Connection | None = None
 
     def connect(self, deadline_s: float) -> None:
@@ -180,7 +182,7 @@ class Membership:
         if self.claim.rank > 0 or self._hub is not None:
             return
         with contextlib.suppress(OSError):  # another process listens, or the address is another host's
-            self._hub = Hub(self.address.listen(), self._secret, self.claim)
+            self._hub = LinkHub(self.address.listen().detach(), self._secret, json.dumps(self.claim.said()))
 
     def visit(self, meeting: str, timeout_s: float) -> Connection:
         """A second connection, to where the ranks of a joint group meet."""

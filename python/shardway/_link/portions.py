@@ -37,15 +37,3 @@ def piece_bytes(published: Message, subscribed: Message) -> dict[int, int]:
     dtypes = {published["dtype"], subscribed["dtype"]}
     each = sum(getattr(torch, dtype).itemsize for dtype in dtypes)
     return {rank: each * math.prod(layout.box(rank)[1]) for rank in layout.mesh.ranks}
-
-
-def too_big(published: Message, subscribed: Message) -> str | None:
-    """Says so where a piece does not fit into the buffer of its Load."""
-    if "max_bytes" not in subscribed:
-        return None
-    pieces = piece_bytes(published, subscribed)
-    rank = max(pieces, key=lambda rank: pieces[rank])
-    if pieces[rank] <= subscribed["max_bytes"]:
-        return None
-    limit = subscribed["max_bytes"]
-    return f"the piece of rank {rank} takes {pieces[rank]} bytes, more than max_bytes={limit} of its Load"

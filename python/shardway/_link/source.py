@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from .declaration import Declared
 from .held import MOST_HELD, HeldVersions, Parts
 from .model_plan import ModelPlan
-from .roles import PUBLISH, SEND
 from .transfer import Delivery
+from .wire import PUBLISH, SEND
 
 if TYPE_CHECKING:
     from .link import JobLink

@@ -11,8 +11,8 @@ from .declaration import Declared
 from .load import Loader
 from .model_plan import ModelPlan
 from .overlap import overlaps
-from .roles import RECEIVE, SUBSCRIBE
 from .transfer import Delivery
+from .wire import RECEIVE, SUBSCRIBE
 
 if TYPE_CHECKING:
     from .link import JobLink

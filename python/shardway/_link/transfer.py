@@ -12,8 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .load import Loader
-from .roles import DONE, FAILED
-from .wire import Message
+from .wire import DONE, FAILED, Message
 
 if TYPE_CHECKING:
     from .joint import JointGroup

@@ -13,6 +13,10 @@ MOST = 1 << 28
 
 Message: TypeAlias = dict[str, Any]
 
+# What a member asks, or reports.
+PUBLISH, SUBSCRIBE, SEND, RECEIVE, JOIN = "publish", "subscribe", "send", "receive", "join"
+DONE, FAILED = "done", "failed"
+
 _LENGTH = struct.Struct("!I")
 
 

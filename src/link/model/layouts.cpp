@@ -1,15 +1,42 @@
 #include "link/model/layouts.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <vector>
 
-#include "ops/call/arguments.h"
-#include "ops/call/dtypes.h"
+#include "shardway/route.h"
 
 namespace shardway::link {
 namespace {
 
-constexpr auto kLastDType = static_cast<uint8_t>(DType::c128);
+struct NameInTorch {
+  DType dtype;
+  const char* name;
+};
+
+constexpr NameInTorch kTorchNames[] = {
+    {DType::boolean, "bool"},
+    {DType::u8, "uint8"},
+    {DType::u16, "uint16"},
+    {DType::u32, "uint32"},
+    {DType::u64, "uint64"},
+    {DType::i8, "int8"},
+    {DType::i16, "int16"},
+    {DType::i32, "int32"},
+    {DType::i64, "int64"},
+    {DType::f8_e4m3fn, "float8_e4m3fn"},
+    {DType::f8_e4m3fnuz, "float8_e4m3fnuz"},
+    {DType::f8_e5m2, "float8_e5m2"},
+    {DType::f8_e5m2fnuz, "float8_e5m2fnuz"},
+    {DType::f8_e8m0fnu, "float8_e8m0fnu"},
+    {DType::f16, "float16"},
+    {DType::bf16, "bfloat16"},
+    {DType::f32, "float32"},
+    {DType::f64, "float64"},
+    {DType::c32, "complex32"},
+    {DType::c64, "complex64"},
+    {DType::c128, "complex128"},
+};
 
 Json said_of(const Placement& placement) {
   if (placement.is_shard()) {
@@ -38,13 +65,20 @@ Mesh mesh_in(const Json& entry, int64_t first_rank) {
 
 }  // namespace
 
-std::string torch_name(DType dtype) { return dtype_name(scalar_type_of(dtype)); }
+std::string torch_name(DType dtype) {
+  const auto* row = std::find_if(std::begin(kTorchNames), std::end(kTorchNames),
+                                 [&](const NameInTorch& one) { return one.dtype == dtype; });
+  return row == std::end(kTorchNames) ? "unknown" : row->name;
+}
+
+std::optional<DType> dtype_if_named(const std::string& name) {
+  const auto* row = std::find_if(std::begin(kTorchNames), std::end(kTorchNames),
+                                 [&](const NameInTorch& one) { return one.name == name; });
+  return row == std::end(kTorchNames) ? std::nullopt : std::optional(row->dtype);
+}
 
 DType dtype_named(const std::string& name) {
-  for (uint8_t number = 0; number <= kLastDType; ++number) {
-    const auto dtype = static_cast<DType>(number);
-    if (torch_name(dtype) == name) return dtype;
-  }
+  if (const auto dtype = dtype_if_named(name)) return *dtype;
   throw std::invalid_argument("a tensor of " + name + " cannot be moved");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "plan/text/json.h"
@@ -12,7 +13,8 @@ namespace shardway::link {
 // As torch writes it: float32.
 std::string torch_name(DType dtype);
 
-// Throws std::invalid_argument if there is no such dtype.
+// Nothing if there is no such dtype; the second throws std::invalid_argument then.
+std::optional<DType> dtype_if_named(const std::string& torch_name);
 DType dtype_named(const std::string& torch_name);
 
 Json entry_of(const Layout& layout);

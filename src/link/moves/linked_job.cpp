@@ -39,7 +39,12 @@ LinkedJob::LinkedJob(LinkAddress address, Claim claim, std::string secret, std::
     : membership_(std::move(address), std::move(claim), std::move(secret)),
       timeout_(timeout),
       process_(getpid()) {
-  join(deadline());
+  try {
+    join(deadline());
+  } catch (...) {
+    membership_.leave();
+    throw;
+  }
 }
 
 LinkedJob::~LinkedJob() { close(); }

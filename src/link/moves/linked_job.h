@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "link/hub/membership.h"
 #include "link/moves/joint_group.h"
-#include "link/talk/membership.h"
 
 namespace shardway::link {
 

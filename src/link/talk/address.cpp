@@ -17,13 +17,13 @@ namespace shardway::link {
 namespace {
 
 constexpr int64_t kLargestPort = 65535;
+constexpr int kWaitingConnections = 512;
 
 struct TcpOption {
   int name;
   int value;
 };
 
-// A host that vanished without a word is noticed.
 constexpr TcpOption kTcpOptions[] = {
     {TCP_NODELAY, 1}, {TCP_KEEPIDLE, 10}, {TCP_KEEPINTVL, 5}, {TCP_KEEPCNT, 3}, {TCP_USER_TIMEOUT, 25'000}};
 
@@ -54,26 +54,19 @@ bool is_own_echo(const shm::File& socket) {
          std::equal(begin, begin + own_bytes, reinterpret_cast<const char*>(&other));
 }
 
-void tune(const shm::File& socket) {
-  const int on = 1;
-  setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  for (const TcpOption& option : kTcpOptions)
-    setsockopt(socket.get(), IPPROTO_TCP, option.name, &option.value, sizeof(option.value));
-}
-
 shm::File dial_one(const addrinfo& where, Instant deadline) {
   shm::File made(socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made) raise_refusal(errno);
   if (::connect(made.get(), where.ai_addr, where.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) raise_refusal(errno);
-    if (!is_ready_before(made, POLLOUT, deadline)) raise_refusal(ETIMEDOUT);
+    if (!is_ready_before(made.get(), POLLOUT, deadline)) raise_refusal(ETIMEDOUT);
     int failed = 0;
     socklen_t bytes = sizeof(failed);
     getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &failed, &bytes);
     if (failed != 0) raise_refusal(failed);
   }
   if (is_own_echo(made)) raise_refusal(ECONNREFUSED);
-  tune(made);
+  tune(made.get());
   return made;
 }
 
@@ -93,11 +86,18 @@ HostAndPort split_of(const std::string& text) {
 
 }  // namespace
 
-bool is_ready_before(const shm::File& socket, short events, Instant deadline) {
+void tune(int socket) {
+  const int on = 1;
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  for (const TcpOption& option : kTcpOptions)
+    setsockopt(socket, IPPROTO_TCP, option.name, &option.value, sizeof(option.value));
+}
+
+bool is_ready_before(int socket, short events, Instant deadline) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Instant::clock::now());
     const int64_t limit_ms = std::clamp<int64_t>(left.count(), 0, 60'000);
-    pollfd watched{.fd = socket.get(), .events = events, .revents = 0};
+    pollfd watched{.fd = socket, .events = events, .revents = 0};
     const int found = poll(&watched, 1, static_cast<int>(limit_ms));
     if (found > 0) return true;
     if (found < 0 && errno != EINTR) raise_refusal(errno);
@@ -127,6 +127,18 @@ shm::File LinkAddress::dial(Instant deadline) const {
       if (where->ai_next == nullptr) throw;
     }
   }
+}
+
+shm::File LinkAddress::listen() const {
+  const FoundAddresses found = look_up(*this);
+  shm::File made(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made) raise_refusal(errno);
+  const int on = 1;
+  setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (found->ai_family == AF_INET6) setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  if (bind(made.get(), found->ai_addr, found->ai_addrlen) != 0) raise_refusal(errno);
+  if (::listen(made.get(), kWaitingConnections) != 0) raise_refusal(errno);
+  return made;
 }
 
 std::string to_string(const LinkAddress& address) {

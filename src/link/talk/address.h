@@ -21,11 +21,17 @@ struct LinkAddress {
 
   // Returns a connection, whose reads and writes do not block. Throws std::system_error if nobody answers.
   shm::File dial(Instant deadline) const;
+
+  // Throws std::system_error if another process listens there, or if this host does not have the address.
+  shm::File listen() const;
 };
 
 std::string to_string(const LinkAddress& address);
 
+// Messages leave at once, and a host that vanished without a word is noticed.
+void tune(int socket);
+
 // Waits until a socket is ready for `events` of poll. Returns whether it is, before the deadline.
-bool is_ready_before(const shm::File& socket, short events, Instant deadline);
+bool is_ready_before(int socket, short events, Instant deadline);
 
 }  // namespace shardway::link

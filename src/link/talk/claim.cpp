@@ -11,6 +11,8 @@ namespace shardway::link {
 namespace {
 
 constexpr int64_t kLongestName = 64;  // characters
+constexpr int64_t kLongestLine = 512;
+constexpr size_t kWordsInClaim = 5;
 constexpr int64_t kMostRanks = int64_t{1} << 20;
 constexpr const char* kJobWords[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"};
 
@@ -32,16 +34,17 @@ std::string process_here() {
   return "process " + std::to_string(getpid()) + " on " + host.data();
 }
 
-bool is_name(const std::string& role) {
+// Whether a text is on one line, without control characters, and no longer than this many characters.
+bool is_line(const std::string& text, int64_t longest) {
   const bool has_controls =
-      std::any_of(role.begin(), role.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
+      std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
   const auto characters =
-      std::count_if(role.begin(), role.end(), [](unsigned char c) { return (c & 0xc0) != 0x80; });
-  return !has_controls && characters > 0 && characters <= kLongestName;
+      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xc0) != 0x80; });
+  return !has_controls && characters <= longest;
 }
 
 Claim checked(const Claim& claim) {
-  if (!is_name(claim.role)) {
+  if (claim.role.empty() || !is_line(claim.role, kLongestName)) {
     throw std::invalid_argument("role='" + claim.role + "' is not a name of 1 to " +
                                 std::to_string(kLongestName) + " characters");
   }
@@ -59,6 +62,9 @@ Claim Claim::own(const std::string& role, int64_t rank, int64_t size) {
 }
 
 Claim Claim::read(const Json& said) {
+  if (!said.is_object() || said.size() != kWordsInClaim) throw NotOurs("no claim");
+  if (!is_line(text_in(said, "process"), kLongestLine) || !is_line(text_in(said, "job"), kLongestLine))
+    throw NotOurs("a claim without words");
   try {
     return checked({.role = text_in(said, "role"),
                     .rank = integer_in(said, "rank"),

@@ -22,6 +22,8 @@ struct Claim {
   static Claim read(const Json& said);
 
   Json said() const;
+
+  bool operator==(const Claim&) const = default;
 };
 
 std::string to_string(const Claim& claim);  // role trainer rank 0

@@ -124,7 +124,7 @@ Json HubConnection::next_of_any_kind(Instant deadline) {
 
 void HubConnection::receive_some(Instant deadline) {
   if (!socket_) raise_lost(EBADF);
-  if (!is_ready_before(socket_, POLLIN, deadline)) throw TooLate("no answer within the timeout");
+  if (!is_ready_before(socket_.get(), POLLIN, deadline)) throw TooLate("no answer within the timeout");
   std::string some(kChunkBytes, '\0');
   const ssize_t came = recv(socket_.get(), some.data(), some.size(), 0);
   if (came == 0) throw std::system_error(ECONNRESET, std::generic_category(), "the connection was closed");
@@ -136,7 +136,7 @@ void HubConnection::send_all(const std::string& bytes, Instant deadline) {
   if (!socket_) raise_lost(EBADF);
   size_t sent = 0;
   while (sent < bytes.size()) {
-    if (!is_ready_before(socket_, POLLOUT, deadline)) throw TooLate("no answer within the timeout");
+    if (!is_ready_before(socket_.get(), POLLOUT, deadline)) throw TooLate("no answer within the timeout");
     const ssize_t some = send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (some < 0 && !would_block()) raise_lost(errno);
     sent += static_cast<size_t>(std::max<ssize_t>(some, 0));
@@ -153,7 +153,7 @@ void HubConnection::leave() {
 
 void HubConnection::close() {
   if (socket_) shutdown(socket_.get(), SHUT_RDWR);
-  socket_ = shm::File();
+  socket_.close();
 }
 
 }  // namespace shardway::link

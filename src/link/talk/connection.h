@@ -7,6 +7,7 @@
 
 #include "link/talk/address.h"
 #include "link/talk/claim.h"
+#include "link/talk/open_sockets.h"
 #include "link/talk/wire.h"
 #include "shm/memory/file.h"
 
@@ -66,7 +67,7 @@ class HubConnection {
   void receive_some(Instant deadline);
   void send_all(const std::string& bytes, Instant deadline);
 
-  shm::File socket_;
+  LinkSocket socket_;
   Inbox inbox_;
   Claim hub_;
 };

@@ -1,4 +1,4 @@
-#include "link/talk/membership.h"
+#include "link/hub/membership.h"
 
 #include <algorithm>
 #include <random>
@@ -35,9 +35,7 @@ void Membership::connect(Instant deadline) {
   while (connection_ == nullptr) {
     const std::string problem = try_to_connect(deadline, now() - started <= patience);
     if (problem.empty()) return;
-    if (now() + nap > deadline)
-      throw TooLate(to_string(address_) + ": " + problem +
-                    "; in C++ a job joins a link that a job in Python holds");
+    if (now() + nap > deadline) throw TooLate(to_string(address_) + ": " + problem);
     std::this_thread::sleep_for(some_of(nap));
     nap = std::min(2 * nap, kLongestNap);
   }
@@ -45,6 +43,7 @@ void Membership::connect(Instant deadline) {
 
 std::string Membership::try_to_connect(Instant deadline, bool is_patient) {
   try {
+    try_to_hold();
     const Instant dialled_by = std::max(now() + kLeastDial, std::min(now() + kDialLimit, deadline));
     connection_ = std::make_shared<HubConnection>(address_.dial(dialled_by), claim_, secret_, deadline);
     return {};
@@ -59,6 +58,14 @@ std::string Membership::try_to_connect(Instant deadline, bool is_patient) {
     return error.what();
   } catch (const TooLate& error) {
     return error.what();
+  }
+}
+
+void Membership::try_to_hold() {
+  if (claim_.rank > 0 || hub_ != nullptr) return;
+  try {
+    hub_ = std::make_unique<LinkHub>(address_.listen(), secret_, claim_);
+  } catch (const std::system_error&) {  // another process listens, or the address is another host's
   }
 }
 
@@ -78,6 +85,8 @@ void Membership::forget_connection() {
 void Membership::leave() {
   if (connection_ != nullptr) connection_->leave();
   connection_ = nullptr;
+  if (hub_ != nullptr) hub_->close();
+  hub_ = nullptr;
 }
 
 }  // namespace shardway::link

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "link/hub/hub.h"
 #include "link/talk/connection.h"
 
 namespace shardway::link {
@@ -19,23 +20,27 @@ class Membership {
   // Null before connect, and after the hub was lost.
   const std::shared_ptr<HubConnection>& connection() const { return connection_; }
 
-  // To the hub, which may be started later than this process. Throws std::invalid_argument if the hub
-  // refuses, TooLate if there is none.
+  // To the hub, or as the hub if this process is a rank 0 that can listen at the address. Throws
+  // std::invalid_argument if the hub refuses, TooLate if there is none.
   void connect(Instant deadline);
 
   // A second connection, to where the ranks of a joint group meet. Throws HubGone.
   std::shared_ptr<HubConnection> visit(const std::string& meeting, Instant deadline) const;
 
+  // After the hub was lost.
   void forget_connection();
   void leave();
 
  private:
+  void try_to_hold();
+
   // Returns why it did not connect this time, or nothing if it did.
   std::string try_to_connect(Instant deadline, bool is_patient);
 
   LinkAddress address_;
   Claim claim_;
   std::string secret_;
+  std::unique_ptr<LinkHub> hub_;
   std::shared_ptr<HubConnection> connection_;
 };
 
