@@ -6,6 +6,7 @@
 
 #include "link/talk/base64.h"
 #include "link/talk/claim.h"
+#include "link/talk/parsed.h"
 #include "link/talk/secret.h"
 
 namespace shardway::testing {
@@ -23,6 +24,16 @@ std::string with_length(const std::string& body) {
 TEST(LinkWire, AMessageIsALengthAndCompactJsonInTheOrderGiven) {
   const Json message = {{"do", "receive"}, {"problems", Json::array()}, {"version", 0}, {"failed", "\u00e9"}};
   EXPECT_EQ(packed(message), with_length(R"({"do":"receive","problems":[],"version":0,"failed":"\u00e9"})"));
+}
+
+TEST(LinkWire, AMessageIsReadAsItWasWritten) {
+  const std::string text =
+      R"({"b":{"d":[1,-2,18446744073709551615,0.5,true,null,[],{}],"c":"\u00e9\n"},"a":[[["x"]]],"":false})";
+  EXPECT_EQ(link::parsed(text), Json::parse(text));
+  EXPECT_EQ(link::parsed(text).dump(-1, ' ', true), text);
+  EXPECT_EQ(link::parsed(R"({"a":1,"a":2})").at("a"), 1);
+  for (const char* wrong : {"", "{", R"({"a"})", "[1,]", "nul", "{}{}", "\xff"})
+    EXPECT_THROW(link::parsed(wrong), NotOurs) << wrong;
 }
 
 TEST(LinkWire, AnInboxHandsOutMessagesAsTheyAreComplete) {

@@ -1,5 +1,7 @@
 #include "link/talk/wire.h"
 
+#include "link/talk/parsed.h"
+
 namespace shardway::link {
 namespace {
 
@@ -90,13 +92,9 @@ std::optional<Json> Inbox::next() {
   if (bytes_.size() < end) return std::nullopt;
   const std::string body = bytes_.substr(kLengthBytes, length);
   bytes_.erase(0, end);
-  try {
-    Json message = parse_json(body, "a message");
-    if (!message.is_object()) throw NotOurs("a message is not a JSON object");
-    return message;
-  } catch (const std::invalid_argument& error) {
-    throw NotOurs(error.what());
-  }
+  Json message = parsed(body);
+  if (!message.is_object()) throw NotOurs("a message is not a JSON object");
+  return message;
 }
 
 }  // namespace shardway::link
