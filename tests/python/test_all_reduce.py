@@ -10,7 +10,7 @@ import torch
 import shardway as sw
 from tests.support import dense
 from tests.support.cases import all_reduce_case
-from tests.support.dense import Draw, assert_close, assert_same_bits
+from tests.support.dense import Draw, assert_close, assert_same_bits, ops_of
 from tests.support.ranks import ranks
 
 both_transports = pytest.mark.parametrize("transport", ["shm", "c10d"])
@@ -22,15 +22,6 @@ SHAPES = ((), (0, 3), (5, 3), (7, 1, 11_111))
 def use(transport, size):
     if size > 1:
         os.environ["SHARDWAY_TRANSPORT"] = transport
-
-
-def ops_of(dtype):
-    ops = ["sum", "product"]
-    if not dtype.is_complex:
-        ops += ["min", "max"]
-    if dtype.is_floating_point or dtype.is_complex:
-        ops.append("avg")
-    return ops
 
 
 @ranks(1, 2, 3, 4)

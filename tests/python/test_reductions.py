@@ -8,17 +8,8 @@ import torch.distributed as dist
 import shardway as sw
 from tests.support import dense
 from tests.support.cases import all_gather_case, reduce_scatter_case
-from tests.support.dense import Draw
+from tests.support.dense import Draw, ops_of
 from tests.support.ranks import ranks
-
-
-def ops_of(dtype):
-    ops = ["sum", "product"]
-    if not dtype.is_complex:
-        ops += ["min", "max"]
-    if dtype.is_floating_point or dtype.is_complex:
-        ops.append("avg")
-    return ops
 
 
 @ranks(1, 2, 3, 4)

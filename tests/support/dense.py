@@ -92,6 +92,16 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.int64 if dtype in INTEGERS else dtype  # sums of integers wrap alike
 
 
+def ops_of(dtype: torch.dtype) -> list[str]:
+    """The reductions that a dtype has."""
+    ops = ["sum", "product"]
+    if not dtype.is_complex:
+        ops += ["min", "max"]
+    if dtype.is_floating_point or dtype.is_complex:
+        ops.append("avg")
+    return ops
+
+
 def combined(a: Tensor, b: Tensor, op: str) -> Tensor:
     if op in ("min", "max"):
         return torch.minimum(a, b) if op == "min" else torch.maximum(a, b)
