@@ -39,10 +39,6 @@ Printed status(const std::string& arguments) {
   return printed;
 }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 void require_line(const Printed& printed, const std::string& pattern) {
   require(std::regex_search(printed.text, std::regex(pattern)), "no " + pattern + " in:\n" + printed.text);
 }

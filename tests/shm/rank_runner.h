@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "shm/group/group.h"
@@ -21,6 +23,11 @@ struct RunOptions {
 
 // Each thread has an arena and a rank of its own. Gives the first exception on.
 void run_threads(int64_t ranks, const RankBody& body, const RunOptions& options = {});
+
+// For the body of a rank: what does not hold is how the rank ends.
+inline void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
 
 // How a rank that was a process ended: empty, the text of its exception, or the signal.
 using Endings = std::vector<std::string>;

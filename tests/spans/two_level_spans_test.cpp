@@ -49,10 +49,6 @@ void run(const Labels& labels, const std::shared_ptr<ThreadPost>& post, const Bo
   });
 }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 int32_t element(int64_t rank, int64_t i) { return static_cast<int32_t>(1009 * rank + i); }
 
 std::vector<int32_t> input_of(int64_t rank, int64_t count) {

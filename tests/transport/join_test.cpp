@@ -16,10 +16,6 @@
 namespace shardway::testing {
 namespace {
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 std::string text(int64_t number) { return std::to_string(number); }
 
 // The numbers that the ranks of a group gather, one each.

@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::array<int64_t, 8> kCounts = {0, 1, 300, 2'049, 4'096, 20'001, 400'000, 3'500'003};
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 Endings run(int64_t ranks, const std::function<void(const HostGroup&)>& body) {
   return run_unjoined(ranks, [&](int64_t rank, const shm::Exchange& exchange) {
     body(HostGroup::join({.rank = rank, .size = ranks, .exchange = exchange}));

@@ -18,10 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 std::vector<std::byte> message(int64_t count, int value) {
   return std::vector<std::byte>(static_cast<size_t>(count), static_cast<std::byte>(value));
 }

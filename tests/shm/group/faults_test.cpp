@@ -38,10 +38,6 @@ std::string failure_of(const std::function<void()>& call) {
   return "nothing";
 }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 constexpr const char* kDead = "rank 1 could not be reached: its process ended";
 
 TEST(ShmFaults, APeerKilledBetweenCallsIsNamedAtTheNextAndEveryLaterOne) {

@@ -12,10 +12,6 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 Endings run(int64_t ranks, const std::function<void(const HostGroup&)>& body) {
   return run_unjoined(ranks, [&](int64_t rank, const shm::Exchange& exchange) {
     body(HostGroup::join({.rank = rank, .size = ranks, .exchange = exchange}));

@@ -27,10 +27,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using shm::File;
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 // The doorways that anybody can see.
 std::set<std::string> doorways() {
   std::set<std::string> names;

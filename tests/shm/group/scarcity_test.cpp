@@ -19,10 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 void limit_file_size(rlim_t bytes) {
   const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
   setrlimit(RLIMIT_FSIZE, &limit);

@@ -27,10 +27,6 @@ using Clock = std::chrono::steady_clock;
 using Ints = std::vector<int64_t>;
 using SharedGroupPtr = std::shared_ptr<shm::SharedGroup>;
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 std::string text_of(const Ints& numbers) {
   std::string text;
   for (const int64_t number : numbers) text += (text.empty() ? "" : " ") + std::to_string(number);

@@ -16,10 +16,6 @@
 namespace shardway::testing {
 namespace {
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 TEST(TuningDefaults, AreThoseOnRecord) {
   using shm::Processor;
   for (const bool shares_cache : {true, false}) {

@@ -44,10 +44,6 @@ void be_launched_with(const Environment& environment) {
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
 }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 // The ranks of the group by what each of them says.
 Ints told(const HostGroup& group, int64_t mine) {
   Ints all(static_cast<size_t>(group.size()));
