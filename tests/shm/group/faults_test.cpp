@@ -1,5 +1,4 @@
 // Peers that die, leave, stall or fork.
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,9 +7,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
+#include "holdings.h"
 #include "rank_runner.h"
 #include "scenario.h"
 #include "shm/join/handshake.h"
@@ -157,43 +156,18 @@ TEST(ShmFaults, AChildOfForkGetsAnErrorAndItsExitEndsNothing) {
   EXPECT_EQ(endings, (Endings{"", ""}));
 }
 
-int64_t entries_of(const char* folder) {
-  int64_t count = 0;
-  DIR* dir = opendir(folder);
-  while (readdir(dir) != nullptr) ++count;
-  closedir(dir);
-  return count;
-}
-
-// Of arenas, own and peers'.
-int64_t mappings() {
-  std::ifstream file("/proc/self/maps");
-  int64_t lines = 0;
-  for (std::string line; std::getline(file, line);)
-    lines += line.find("memfd:shardway") != std::string::npos ? 1 : 0;
-  return lines;
-}
-
 TEST(ShmGroups, ManyOfThemLeaveNoFilesMappingsOrMemoryBehind) {
-  const int64_t named_before = entries_of("/dev/shm");
+  const int64_t named_before = names_in_shared_memory();
   const Endings endings = run_unjoined(3, [](int64_t rank, const shm::Exchange& exchange) {
     const auto arena = shm::Arena::create(1 << 30);
-    const auto round = [&] {
+    require_nothing_left(*arena, [&] {
       const auto joined =
           shm::SharedGroup::join({.rank = rank, .size = 3, .exchange = exchange, .arena = arena});
       run_scenario(*joined.group, gather({0}, 0, {20'000, 1, 30'000}));
-    };
-    for (int i = 0; i < 3; ++i) round();
-    const int64_t files = entries_of("/proc/self/fd");
-    const int64_t maps = mappings();
-    const int64_t bytes = arena->stats().committed_bytes;
-    for (int i = 0; i < 40; ++i) round();
-    require(entries_of("/proc/self/fd") <= files + 2, "files were left open");  // of peers that lag behind
-    require(mappings() <= maps + 4, "mappings were left");
-    require(arena->stats().committed_bytes <= 2 * bytes, "memory was left");
+    });
   });
   EXPECT_EQ(endings, (Endings{"", "", ""}));
-  EXPECT_EQ(entries_of("/dev/shm"), named_before);
+  EXPECT_EQ(names_in_shared_memory(), named_before);
 }
 
 TEST(ShmGroups, RanksThatCannotMeetHaveNoGroupAndSayWhy) {
