@@ -26,7 +26,7 @@ constexpr const char* kBenchLesson =
     "of its repetitions is printed. Ctrl-C ends it and keeps what was measured.\n"
     "\n"
     "Columns are those of nccl-tests: algbw is size by time, busbw counts what each rank moves to or from\n"
-    "others. Parts of ranks: even; rising, as 0 : 1 : 2 : …; leaning, as 2 : 2 : 1 : 1;\n"
+    "others. Parts of ranks: even; rising, as 0 : 1 : 2 : …; leaning, as 3 : 3 : 2 : 2;\n"
     "alternating, as 3 : 1 : 3 : 1 : …\n"
     "\n"
     "Examples:\n"

@@ -39,11 +39,11 @@ struct PriceCurve {
 };
 
 // The curves of one group of ranks, by the name of a kind of step: all_gather, reduce_scatter, all_reduce,
-// all_to_all and permute.
+// all_to_all and permute; and exchange, of ranks that keep much of what they have, if that was measured.
 struct PriceTable {
   int64_t ranks = 2;
-  // What a rank takes from itself in an exchange counts by this, what it takes from others by 1.
-  double own_share = 1;
+  // Of all bytes of the exchanges that were measured, the share that stayed where it was.
+  double kept_share = 1;
   // What a step of a redistribution costs more than the collective that it is like, whatever its size.
   double step_us = 0;
   std::map<std::string, PriceCurve> curves = {};

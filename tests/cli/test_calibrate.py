@@ -63,6 +63,13 @@ def test_two_ranks_write_a_file_that_plans_are_priced_with(tmp_path: Path) -> No
     assert document["version"] == 2
     (table,) = document["tables"]
     assert table["ranks"] == 2
+    assert abs(table["kept_share"] - 0.9) < 0.01, "of halves that become 3/5 and 2/5"
+    leaning = [call["us"] for call in measured["calls"] if call["parts"] == "leaning"]
+    kept = [us for _, us in table["ops"].pop("exchange")["points"]]
+    assert kept == sorted(kept)
+    assert len(kept) == len(leaning) == 6
+    assert kept == leaning or leaning != sorted(leaning), "the table is what was measured"
+    assert set(table["ops"]) == {call["op"] for call in even}
     for op, curve in table["ops"].items():
         points = [[call["bytes"], call["us"]] for call in even if call["op"] == op and not call["held_out"]]
         assert [size for size, _ in curve["points"]] == [size for size, _ in points]
@@ -227,11 +234,12 @@ def test_a_group_of_torch_writes_the_same_file(tmp_path: Path, backend: str) -> 
     measured = json.loads(path.read_text())["measured"]
     assert measured["ranks"] == 2
     assert measured["backend"].startswith(backend)
-    assert len(measured["calls"]) == 5 * 4 + 5 + 4 * 4 + 2, "even parts, a size between, and other parts"
+    assert len(measured["calls"]) == 5 * 4 + 5 + 4 * 4 + 4, "even parts, a size between, and other parts"
     assert [call["parts"] for call in measured["calls"] if call["op"] == "exchange"] == [
         "rising",
         "leaning",
         "alternating",
+        "leaning",
     ] * 2
     plan = run_program([PROGRAM, *PLAN, "--mesh", "2", "--topology", path], timeout_s=LIMIT_S)
     assert plan.returncode == 0, plan.stderr

@@ -86,37 +86,37 @@ std::vector<CommonParts> common_parts(const std::vector<int64_t>& before, const 
   return all;
 }
 
-ReadLoad load_of_exchange(const Trial& trial, int64_t ranks, double own_share) {
+ReadLoad load_of_exchange(const Trial& trial, int64_t ranks) {
   const int64_t whole = trial.bytes * ranks;
   ReadLoad load;
   for (const CommonParts& parts :
        common_parts(sizes_of(Portions::even, whole, ranks), sizes_of(trial.parts, whole, ranks))) {
-    load.add(parts.of_peers + parts.own, parts.of_peers + own_share * parts.own,
-             1 / static_cast<double>(ranks));
+    load.add(parts.of_peers + parts.own, parts.own, 1 / static_cast<double>(ranks));
     load.peers = std::max(load.peers, parts.peers);
   }
   return load;
 }
 
 // Every rank of a gather reads all of it. Of the other calls a rank reads by its part.
-ReadLoad load_of(const Trial& trial, int64_t ranks, double own_share) {
-  if (trial.kind == StepKind::exchange) return load_of_exchange(trial, ranks, own_share);
+ReadLoad load_of(const Trial& trial, int64_t ranks) {
+  if (trial.kind == StepKind::exchange) return load_of_exchange(trial, ranks);
   const auto bytes = static_cast<double>(trial.bytes);
   ReadLoad load{.most_bytes = bytes, .mean_bytes = bytes, .peers = ranks - 1};
-  if (trial.kind == StepKind::permute) load.peers = 1;
+  if (trial.kind == StepKind::permute) {
+    load.peers = 1;
+  } else {
+    load.mean_kept_bytes = bytes / static_cast<double>(ranks);
+  }
   if (trial.parts != Portions::even && trial.kind != StepKind::all_gather) {
     const std::vector<int64_t> sizes = sizes_of(trial.parts, trial.bytes * ranks, ranks);
     load.most_bytes = static_cast<double>(*std::max_element(sizes.begin(), sizes.end()));
   }
-  const double own = trial.kind == StepKind::permute ? 0 : 1 / static_cast<double>(ranks);
-  load.most_work = load.most_bytes * (1 - (1 - own_share) * own);
-  load.mean_work = load.mean_bytes * (1 - (1 - own_share) * own);
   return load;
 }
 
 // An exchange is measured as a redistribution, the others as collectives.
 double us_by(const TablePrices& prices, const Trial& trial, int64_t ranks) {
-  const ReadLoad load = load_of(trial, ranks, prices.own_share());
+  const ReadLoad load = load_of(trial, ranks);
   const ReadPattern pattern = pattern_of(trial.kind);
   return (trial.kind == StepKind::exchange ? prices.of_step(pattern, load) : prices.of(pattern, load)).us;
 }
@@ -136,16 +136,13 @@ double error_of_uneven(const std::vector<MeasuredCall>& calls, StepKind kind, co
   return error;
 }
 
-// A byte that moves is copied by two ranks, and one that stays by one.
-constexpr int kMostOwnTenths = 5;
-
-// Sets a share of the table to where the calls of a kind with uneven parts are priced best. Tenths are what
-// the data tell.
-void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, int most_tenths, double& share,
-                  PriceTable& table) {
+// Sets the share of a kind to where its calls with uneven parts are priced best. Tenths are what the data
+// tell.
+void choose_busiest_share(const std::vector<MeasuredCall>& calls, StepKind kind, PriceTable& table) {
+  double& share = table.curves[name_of(kind)].busiest_share;
   double least = INFINITY;
   double best = 0;
-  for (int tenths = most_tenths; tenths >= 0; --tenths) {
+  for (int tenths = 10; tenths >= 0; --tenths) {
     share = tenths / 10.0;
     const double error = error_of_uneven(calls, kind, table);
     if (error >= least) continue;
@@ -154,24 +151,6 @@ void choose_share(const std::vector<MeasuredCall>& calls, StepKind kind, int mos
   }
   share = best;
 }
-
-// Where a step costs little but its meeting: of the exchanges of the two smallest sizes.
-double step_us_of(const std::vector<MeasuredCall>& calls, const PriceTable& table) {
-  std::set<int64_t> sizes;
-  for (const MeasuredCall& call : calls) {
-    if (call.kind == StepKind::exchange && !call.is_held_out) sizes.insert(call.bytes);
-  }
-  if (sizes.size() < 2) return 0;
-  const TablePrices prices(table, table.ranks);
-  std::vector<double> more;
-  for (const MeasuredCall& call : calls) {
-    if (call.kind == StepKind::exchange && !call.is_held_out && call.bytes <= *std::next(sizes.begin()))
-      more.push_back(call.us - us_by(prices, trial_of(call), table.ranks));
-  }
-  return std::max(0.0, median_of(std::move(more)));
-}
-
-double gib_per_s(double us_per_byte) { return us_per_byte > 0 ? 1e6 / (us_per_byte * kGib) : 0; }
 
 // Neighbours that fall with the bytes become their geometric mean: what falls is noise, and by it a plan
 // would seem cheaper if it moved more.
@@ -200,6 +179,41 @@ void make_rise(std::vector<PriceCurve::Point>& points) {
     }
   }
 }
+
+// Exchanges to leaning parts, by the bytes that count in an all_to_all. None if they were not measured.
+void add_kept_exchanges(const std::vector<MeasuredCall>& calls, PriceTable& table) {
+  PriceCurve curve{.busiest_share = table.curves.at(name_of(StepKind::all_to_all)).busiest_share};
+  for (const MeasuredCall& call : calls) {
+    if (call.kind != StepKind::exchange || call.parts != Portions::leaning || call.is_held_out) continue;
+    const ReadLoad load = load_of(trial_of(call), table.ranks);
+    const double counted =
+        curve.busiest_share * load.most_bytes + (1 - curve.busiest_share) * load.mean_bytes;
+    curve.points.push_back({.bytes = counted, .us = call.us});
+    table.kept_share = load.mean_kept_bytes / load.mean_bytes;
+  }
+  if (curve.points.empty()) return;
+  make_rise(curve.points);
+  table.curves[name_of(StepKind::exchange)] = std::move(curve);
+}
+
+// Where a step costs little but its meeting: of the two smallest exchanges in which much moves.
+double step_us_of(const std::vector<MeasuredCall>& calls, const PriceTable& table) {
+  constexpr size_t kSmallest = 2;
+  const TablePrices prices(table, table.ranks);
+  std::vector<double> more;
+  for (const MeasuredCall& call : calls) {
+    if (call.kind != StepKind::exchange || call.parts != Portions::rising || call.is_held_out) continue;
+    const ReadLoad load = load_of(trial_of(call), table.ranks);
+    const double without = prices.of_exchange(load, 0).us;
+    const double part =
+        prices.of_exchange(load, 1).us - without;  // of the price, which is like a collective's
+    more.push_back((call.us - without) / part);
+    if (more.size() == kSmallest) break;
+  }
+  return more.size() < kSmallest ? 0 : std::max(0.0, median_of(std::move(more)));
+}
+
+double gib_per_s(double us_per_byte) { return us_per_byte > 0 ? 1e6 / (us_per_byte * kGib) : 0; }
 
 Figures prices_of(const Topology& topology) {
   return {topology.base_us, topology.within_host.latency_us, us_per_byte(topology.within_host.gib_per_s),
@@ -300,7 +314,7 @@ int64_t weight_of(Portions parts, int64_t rank, int64_t ranks) {
     case Portions::rising:
       return rank;
     case Portions::leaning:
-      return 2 * rank < ranks ? 2 : 1;
+      return 2 * rank < ranks ? 3 : 2;
     default:
       return rank % 2 == 0 ? 3 : 1;
   }
@@ -389,11 +403,9 @@ PriceTable fitted_table(const std::vector<MeasuredCall>& calls, int64_t ranks) {
       throw std::invalid_argument(std::string("calibration: there is no call of the kind ") + name_of(kind));
     make_rise(curve.points);
   }
-  for (const StepKind kind : kMeasuredKinds)
-    choose_share(calls, kind, 10, table.curves[name_of(kind)].busiest_share, table);
-  choose_share(calls, StepKind::exchange, kMostOwnTenths, table.own_share, table);
+  for (const StepKind kind : kMeasuredKinds) choose_busiest_share(calls, kind, table);
+  add_kept_exchanges(calls, table);
   table.step_us = step_us_of(calls, table);
-  choose_share(calls, StepKind::exchange, kMostOwnTenths, table.own_share, table);
   return table;
 }
 
@@ -438,8 +450,7 @@ std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes) {
     const Portions parts = is_second ? Portions::alternating : Portions::rising;
     for (const StepKind kind : kWithParts)
       trials.push_back({.kind = kind, .bytes = bytes, .parts = parts, .is_held_out = is_second});
-    if (!is_second)
-      trials.push_back({.kind = StepKind::exchange, .bytes = bytes, .parts = Portions::leaning});
+    trials.push_back({.kind = StepKind::exchange, .bytes = bytes, .parts = Portions::leaning});
   }
   return trials;
 }

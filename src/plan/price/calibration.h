@@ -15,7 +15,7 @@ namespace shardway {
 enum class Portions : uint8_t {
   even,
   rising,       // as 0 : 1 : 2 : …
-  leaning,      // as 2 : 2 : … : 1 : 1, the larger ones first
+  leaning,      // as 3 : 3 : … : 2 : 2, the larger ones first
   alternating,  // as 3 : 1 : 3 : 1 : …
 };
 inline constexpr Portions kPortions[] = {Portions::even, Portions::rising, Portions::leaning,
@@ -48,8 +48,8 @@ struct Trial {
   bool is_held_out = false;
 };
 
-// For the fit: every kind at sizes that double from the least to the most, rising parts where a kind can have
-// them, and leaning ones for exchanges, in which ranks keep more. Held out of it: sizes between those, and
+// For the fit: every kind at sizes that double from the least to the most, and exchanges to leaning parts, in
+// which ranks keep most; and at every second size rising parts. Held out of it: sizes between those, and
 // alternating parts.
 [[gnu::visibility("default")]] std::vector<Trial> trials_between(int64_t least_bytes, int64_t most_bytes);
 

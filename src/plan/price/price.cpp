@@ -80,8 +80,7 @@ void PriceList::price_by_table(const StateExchange& exchange, Price& price) cons
     for (size_t level = 0; level < loads_.levels; ++level)
       received += loads_.received[kind * loads_.levels + level];
     const double scale = share * static_cast<double>(item_bytes_);
-    load.add((received + loads_.copied[kind]) * scale,
-             (received + loads_.copied[kind] * table_->own_share()) * scale,
+    load.add((received + loads_.copied[kind]) * scale, loads_.copied[kind] * scale,
              static_cast<double>(loads_.ranks[kind]) / static_cast<double>(network_.ranks()));
   }
   price_by_table(pattern, load, price);

@@ -24,13 +24,17 @@ double us_at(const PriceCurve& curve, double bytes) {
   return below->us + way * (above->us - below->us);
 }
 
-// `work` is by how much more the ranks have to do than in the call that was measured. They meet once in both.
-TablePrice price_at(const PriceCurve& curve, double bytes, double work = 1) {
+TablePrice price_at(const PriceCurve& curve, double bytes) {
   const double us = us_at(curve, bytes);
-  const double latency_us = std::min(curve.points.front().us, us);
-  return {.us = latency_us + work * (us - latency_us),
-          .latency_us = latency_us,
+  return {.us = us,
+          .latency_us = std::min(curve.points.front().us, us),
           .is_extrapolated = bytes > curve.points.back().bytes};
+}
+
+TablePrice with_more(TablePrice price, double us) {
+  price.us += us;
+  price.latency_us += us;
+  return price;
 }
 
 TablePrice mixed(const TablePrice& a, const TablePrice& b, double share_of_b) {
@@ -74,23 +78,31 @@ std::optional<TablePrices> TablePrices::between(const Topology& topology, const 
 }
 
 TablePrice TablePrices::of_step(ReadPattern pattern, const ReadLoad& load) const {
-  TablePrice price = of(pattern, load);
-  price.us += table_.step_us;
-  price.latency_us += table_.step_us;
-  return price;
+  if (pattern == ReadPattern::exchange) return of_exchange(load, table_.step_us);
+  return with_more(of(pattern, load), table_.step_us);
 }
 
 TablePrice TablePrices::of(ReadPattern pattern, const ReadLoad& load) const {
+  if (pattern == ReadPattern::exchange) return of_exchange(load, 0);
   const PriceCurve& curve = table_.curves.at(op_of(pattern));
-  const double bytes = what_counts(curve, load.most_bytes, load.mean_bytes);
-  if (pattern != ReadPattern::exchange) return price_at(curve, bytes);
-  const double work = what_counts(curve, load.most_work, load.mean_work) / bytes;
-  // Of its bytes a rank of an all_to_all has one part itself, and one of a permute none.
+  return price_at(curve, what_counts(curve, load.most_bytes, load.mean_bytes));
+}
+
+TablePrice TablePrices::of_exchange(const ReadLoad& load, double step_us) const {
+  const PriceCurve& among_all = table_.curves.at("all_to_all");
+  const double bytes = what_counts(among_all, load.most_bytes, load.mean_bytes);
   const auto ranks = static_cast<double>(table_.ranks);
-  const TablePrice among_all = price_at(curve, bytes, work * ranks / (ranks - 1 + table_.own_share));
-  if (table_.ranks == 2) return among_all;
-  const double share = std::clamp((static_cast<double>(load.peers) - 1) / (ranks - 2), 0.0, 1.0);
-  return mixed(price_at(table_.curves.at("permute"), bytes, work), among_all, share);
+  const double all_peers =
+      table_.ranks == 2 ? 1 : std::clamp((static_cast<double>(load.peers) - 1) / (ranks - 2), 0.0, 1.0);
+  const TablePrice moved = with_more(
+      mixed(price_at(table_.curves.at("permute"), bytes), price_at(among_all, bytes), all_peers), step_us);
+  const auto kept = table_.curves.find("exchange");
+  const double kept_when_moved = all_peers / ranks;
+  if (kept == table_.curves.end() || load.mean_bytes == 0 || table_.kept_share <= kept_when_moved)
+    return moved;
+  const double share =
+      (load.mean_kept_bytes / load.mean_bytes - kept_when_moved) / (table_.kept_share - kept_when_moved);
+  return mixed(moved, price_at(kept->second, bytes), std::clamp(share, 0.0, 1.0));
 }
 
 // A straight line from the base that lies below every point lies below every curve. What one rank reads

@@ -12,21 +12,18 @@ namespace shardway {
 // whole of it, or what nobody else wants.
 enum class ReadPattern : uint8_t { gather, combine, combine_in_place, exchange };
 
-// What the ranks of a step read, their own memory included. An exchange also has the work of it: what a rank
-// takes from others, and TablePrices::own_share of what it takes from itself.
+// What the ranks of a step read, their own memory included.
 struct ReadLoad {
-  double most_bytes = 0;  // by one rank
-  double mean_bytes = 0;  // over all ranks
-  double most_work = 0;
-  double mean_work = 0;
-  int64_t peers = 0;  // that one rank reads from, at most
+  double most_bytes = 0;       // by one rank
+  double mean_bytes = 0;       // over all ranks
+  double mean_kept_bytes = 0;  // of those, what a rank reads from itself
+  int64_t peers = 0;           // that one rank reads from, at most
 
   // Takes note of ranks that do the same. `share` is their share of all ranks.
-  void add(double bytes, double work, double share) {
+  void add(double bytes, double kept_bytes, double share) {
     most_bytes = most_bytes > bytes ? most_bytes : bytes;
-    most_work = most_work > work ? most_work : work;
     mean_bytes += share * bytes;
-    mean_work += share * work;
+    mean_kept_bytes += share * kept_bytes;
   }
 };
 
@@ -43,14 +40,17 @@ class TablePrices {
   // Nothing if the topology has no tables, or has links of mesh dims, or the ranks are on several hosts.
   static std::optional<TablePrices> between(const Topology& topology, const Mesh& from, const Mesh& to);
 
-  double own_share() const { return table_.own_share; }
-
   // Of a step of a redistribution.
   TablePrice of_step(ReadPattern pattern, const ReadLoad& load) const;
 
-  // Of the collective alone. An exchange lies between a permute, with one peer, and an all_to_all, with all
-  // of them. It costs what they do at its size, but for what meeting costs: of that part its work counts.
+  // Of the collective alone.
   TablePrice of(ReadPattern pattern, const ReadLoad& load) const;
+
+  // An exchange lies between three that were measured: a permute, with one peer, of which nothing is kept; an
+  // all_to_all, with all peers; and exchanges of which most is kept. Those were steps, and `step_us` is what
+  // steps like the first two cost more. 4 ranks that keep half and read from one peer, where kept_share is
+  // 0.8: 3/8 of a permute and 5/8 of an exchange.
+  TablePrice of_exchange(const ReadLoad& load, double step_us) const;
 
   // Figures by which no step costs more than by the table, for a search that bounds what it has not priced.
   Topology at_best(const Topology& topology) const;

@@ -49,14 +49,18 @@ void check_curve(const std::string& field, const PriceCurve& curve) {
 void check_table(const PriceTable& table) {
   const std::string field = "tables of " + std::to_string(table.ranks) + " ranks";
   if (table.ranks < 2) refuse(field, "cannot be: at least 2 ranks are measured");
-  check_share(field + ": own_share", table.own_share);
+  check_share(field + ": kept_share", table.kept_share);
   check_figure(field + ": step_us", table.step_us, true);
   for (const char* op : kPricedOps) {
     const auto found = table.curves.find(op);
     if (found == table.curves.end()) refuse(field, std::string("lack ") + op);
     check_curve(field + ": " + op, found->second);
   }
-  if (table.curves.size() != std::size(kPricedOps)) refuse(field, "price an op that is not a known one");
+  const auto exchange = table.curves.find("exchange");
+  const bool has_exchange = exchange != table.curves.end();
+  if (has_exchange) check_curve(field + ": exchange", exchange->second);
+  if (table.curves.size() != std::size(kPricedOps) + (has_exchange ? 1 : 0))
+    refuse(field, "price an op that is not a known one");
 }
 
 }  // namespace

@@ -54,8 +54,11 @@ PriceCurve curve_from(const JsonField& field) {
 }
 
 PriceTable table_from(const JsonField& field) {
-  field.allow_only({"ranks", "own_share", "step_us", "ops"});
-  PriceTable table{.ranks = field.at("ranks").integer(), .own_share = field.at("own_share").number()};
+  if (field.has("own_share"))
+    field.at("own_share").refuse("is of an earlier shardway; measure again with shardway calibrate");
+  field.allow_only({"ranks", "kept_share", "step_us", "ops"});
+  PriceTable table{.ranks = field.at("ranks").integer()};
+  if (field.has("kept_share")) table.kept_share = field.at("kept_share").number();
   if (field.has("step_us")) table.step_us = field.at("step_us").number();
   const JsonField ops = field.at("ops");
   for (const std::string& op : ops.keys()) table.curves[op] = curve_from(ops.at(op));
@@ -81,7 +84,7 @@ Json json_of(const PriceTable& table) {
       points.push_back(Json::array({point.bytes, point.us}));
     ops[op] = {{"busiest_share", curve.busiest_share}, {"points", points}};
   }
-  return {{"ranks", table.ranks}, {"own_share", table.own_share}, {"step_us", table.step_us}, {"ops", ops}};
+  return {{"ranks", table.ranks}, {"kept_share", table.kept_share}, {"step_us", table.step_us}, {"ops", ops}};
 }
 
 Json json_of(const Link& link) { return {{"latency_us", link.latency_us}, {"gib_per_s", link.gib_per_s}}; }

@@ -8,6 +8,7 @@
 #include "arbitrary_layouts.h"
 #include "effort.h"
 #include "plan_oracle.h"
+#include "refusal.h"
 #include "shardway/plan.h"
 
 namespace shardway::testing {
@@ -42,17 +43,14 @@ TEST(TablePrices, AreStraightBetweenPointsFlatBeforeAndProportionalBeyond) {
 }
 
 TEST(TablePrices, UnequalPartsCountByTheShareOfTheBusiest) {
-  const ReadLoad load{
-      .most_bytes = 3000, .mean_bytes = 1000, .most_work = 3000, .mean_work = 1000, .peers = 3};
+  const ReadLoad load{.most_bytes = 3000, .mean_bytes = 1000, .peers = 3};
   EXPECT_DOUBLE_EQ(us_of(ReadPattern::exchange, load), 8);  // at 2000 bytes
   EXPECT_DOUBLE_EQ(us_of(ReadPattern::combine, load), 7);   // at 3000 bytes
 }
 
 TEST(TablePrices, AnExchangeLiesBetweenAPermuteAndAnAllToAll) {
   const auto exchanged = [](int64_t peers) {
-    return us_of(
-        ReadPattern::exchange,
-        {.most_bytes = 2000, .mean_bytes = 2000, .most_work = 2000, .mean_work = 2000, .peers = peers});
+    return us_of(ReadPattern::exchange, {.most_bytes = 2000, .mean_bytes = 2000, .peers = peers});
   };
   EXPECT_DOUBLE_EQ(exchanged(1), 3);
   EXPECT_DOUBLE_EQ(exchanged(2), 5.5);
@@ -60,22 +58,46 @@ TEST(TablePrices, AnExchangeLiesBetweenAPermuteAndAnAllToAll) {
   EXPECT_DOUBLE_EQ(exchanged(7), 8);
 }
 
-// Of 4 ranks that exchange 4 parts each, one part is their own. An all_to_all of 2000 bytes takes 8, and 6 of
-// that to meet.
-TEST(TablePrices, WhatARankHasItselfCountsByItsShare) {
+// At 2000 bytes a permute takes 3, of which nothing is kept; an all_to_all 8, of which a quarter is; and the
+// exchanges that were measured 16, of which 0.8 were kept.
+PriceTable with_exchanges() {
   PriceTable table = kTable;
-  table.own_share = 0;
-  const TablePrices prices(table, 4);
-  const auto us_for = [&](double bytes_of_others) {
-    ReadLoad load{.peers = 3};
-    load.add(2000, bytes_of_others, 1);
-    return prices.of(ReadPattern::exchange, load).us;
+  table.kept_share = 0.8;
+  table.step_us = 2;
+  table.curves["exchange"] = {.points = {{1000, 10}, {2000, 16}, {3000, 18}}};
+  return table;
+}
+
+TEST(TablePrices, AnExchangeIsPricedByWhatItsRanksKeep) {
+  const TablePrices prices(with_exchanges(), 4);
+  const auto us_for = [&](double kept_bytes, int64_t peers) {
+    ReadLoad load{.peers = peers};
+    load.add(2000, kept_bytes, 1);
+    return prices.of_step(ReadPattern::exchange, load).us;
   };
-  EXPECT_DOUBLE_EQ(us_for(1500), 8);
-  EXPECT_DOUBLE_EQ(us_for(750), 7);
-  EXPECT_DOUBLE_EQ(us_for(2000), 6 + 2.0 * 4 / 3);
+  EXPECT_DOUBLE_EQ(us_for(0, 1), 3 + 2);
+  EXPECT_DOUBLE_EQ(us_for(500, 3), 8 + 2);
+  EXPECT_DOUBLE_EQ(us_for(1600, 1), 16);
+  EXPECT_DOUBLE_EQ(us_for(1600, 3), 16);
+  EXPECT_DOUBLE_EQ(us_for(1000, 1), (3 + 2) * 3.0 / 8 + 16 * 5.0 / 8);
+  EXPECT_DOUBLE_EQ(us_for(2000, 1), 16) << "beyond what was measured it stays there";
+  EXPECT_DOUBLE_EQ(us_for(0, 3), 8 + 2) << "less than an all_to_all keeps is priced as one";
+}
+
+TEST(TablePrices, AStepThatKeepsAsMuchAsAnAllToAllIsPricedAsOne) {
   const Layout before({4, 2000}, DType::u8, Mesh({4}), {shard(0)});
-  EXPECT_DOUBLE_EQ(redistribute_cost(before, before.with({shard(1)}), {.topology = with_table(table)}), 8);
+  const double us =
+      redistribute_cost(before, before.with({shard(1)}), {.topology = with_table(with_exchanges())});
+  EXPECT_DOUBLE_EQ(us, 8 + 2);
+}
+
+TEST(TablePrices, OfATableOfAnEarlierShardwayTheFieldIsNamed) {
+  Topology topology = with_table(kTable);
+  std::string text = to_json(topology);
+  const std::string field = "\"kept_share\"";
+  ASSERT_NE(text.find(field), std::string::npos);
+  text.replace(text.find(field), field.size(), "\"own_share\"");
+  EXPECT_TRUE(refuses_with([&] { topology_from_json(text); }, "own_share is of an earlier shardway"));
 }
 
 TEST(TablePrices, TheTableOfTheNearestNumberOfRanksCounts) {
@@ -109,9 +131,9 @@ TEST(TablePrices, DoNotCountBetweenHosts) {
 
 PriceTable any_table(Dice& dice) {
   PriceTable table{.ranks = dice.between(int64_t{2}, int64_t{8}),
-                   .own_share = static_cast<double>(dice.between(int64_t{0}, int64_t{10})) / 10,
+                   .kept_share = static_cast<double>(dice.between(int64_t{0}, int64_t{10})) / 10,
                    .step_us = static_cast<double>(dice.between(int64_t{0}, int64_t{40}))};
-  for (const char* op : {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"}) {
+  for (const char* op : {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "exchange"}) {
     PriceCurve& curve = table.curves[op];
     curve.busiest_share = static_cast<double>(dice.between(int64_t{0}, int64_t{10})) / 10;
     double bytes = 64;
