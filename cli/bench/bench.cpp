@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/bench/bench_report.h"
+#include "cli/bench/mpi_peers.h"
 #include "cli/calibrate/trial_options.h"
 #include "cli/calibrate/watched_trials.h"
 #include "cli/nearest.h"
@@ -25,6 +26,10 @@ constexpr const char* kBenchLesson =
     "agree or the time is over. A call lasts from the first rank's start to the last rank's end; the median\n"
     "of its repetitions is printed. Ctrl-C ends it and keeps what was measured.\n"
     "\n"
+    "Every MPI that is installed is measured after that in the same way: where mpirun and mpicc are on PATH\n"
+    "(Debian's mpirun.openmpi and mpirun.mpich too), a program of ranks is compiled and started. --seconds\n"
+    "are those of each library. gloo needs torch: torchrun -m shardway.bench compares with it.\n"
+    "\n"
     "Columns are those of nccl-tests: algbw is size by time, busbw counts what each rank moves to or from\n"
     "others. Parts of ranks: even; rising, as 0 : 1 : 2 : …; leaning, as 3 : 3 : 2 : 2;\n"
     "alternating, as 3 : 1 : 3 : 1 : …\n"
@@ -32,7 +37,7 @@ constexpr const char* kBenchLesson =
     "Examples:\n"
     "  shardway bench -n 4\n"
     "  shardway bench -n 8 --ops all_reduce --sizes 1MiB:64MiB --csv bench.csv --plot bench.svg\n"
-    "  shardway bench -n 4 --ops all_to_all,all_gather --parts even,rising\n"
+    "  shardway bench -n 4 --ops all_to_all,all_gather --parts even,rising --mpi none\n"
     "\n"
     "Exit codes: 0; 1 when a rank fails, or nothing was measured; 2 for a mistake in the call; 130 when it\n"
     "was interrupted.";
@@ -48,6 +53,7 @@ struct WrittenBench {
   std::string csv = {};
   std::string json = {};
   std::string plot = {};
+  std::string mpi = {};
 };
 
 struct SizeRange {
@@ -123,6 +129,52 @@ void write_files(const WrittenBench& written, const BenchResult& result) {
   if (!written.plot.empty()) write_whole(written.plot, bench_svg(result));
 }
 
+constexpr const char* kNoMpi = "none";
+
+std::vector<MpiPeer> mpis_of(const WrittenBench& written) {
+  if (written.mpi == kNoMpi) return {};
+  return value_of("--mpi", written.mpi, [&] { return found_mpis(written.mpi); });
+}
+
+// What was measured of all libraries, and with which there is nothing to compare.
+struct LibraryRuns {
+  std::vector<LibraryTimes> times = {};
+  std::vector<std::string> not_compared = {};
+  bool is_complete = true;
+};
+
+// A failure of an MPI is no failure of the bench.
+void add_mpi(const MpiPeer& peer, const std::vector<Trial>& trials, const TrialLimits& limits,
+             LibraryRuns& runs) {
+  try {
+    watch_until_interrupted(limits, [&](const TrialWatch& watch) {
+      MpiResults results = measure_mpi(peer, trials, limits, watch);
+      runs.times.push_back({.library = results.library, .us = std::move(results.trials.us)});
+      runs.is_complete = results.trials.is_complete;
+    });
+  } catch (const std::runtime_error& failure) {
+    runs.not_compared.push_back("the MPI of " + peer.launcher + ": " + failure.what());
+  }
+}
+
+LibraryRuns measure_all(const std::vector<Trial>& trials, const TrialLimits& limits,
+                        const std::vector<MpiPeer>& mpis, const WrittenBench& written) {
+  TrialResults own = measure_until_interrupted(trials, limits);
+  LibraryRuns runs{.times = {{.us = std::move(own.us)}}, .is_complete = own.is_complete};
+  for (const MpiPeer& peer : mpis) {
+    if (runs.is_complete) {
+      add_mpi(peer, trials, limits, runs);
+    } else {
+      runs.not_compared.push_back("the MPI of " + peer.launcher + ": it was interrupted before");
+    }
+  }
+  if (written.mpi == kNoMpi) runs.not_compared.emplace_back("an MPI: --mpi none says so");
+  if (mpis.empty() && written.mpi.empty())
+    runs.not_compared.emplace_back("an MPI: there are no mpirun and mpicc on PATH; --mpi DIR says where");
+  runs.not_compared.emplace_back("gloo: that needs torch; torchrun -m shardway.bench does it");
+  return runs;
+}
+
 ExitCode answer(const WrittenBench& written) {
   TrialLimits limits = read_limits(written.trials, kBenchSeconds);
   limits.ranks = read_trial_ranks(written.trials);
@@ -130,16 +182,17 @@ ExitCode answer(const WrittenBench& written) {
   for (const std::string& file : {written.csv, written.json, written.plot}) {
     if (!file.empty()) refuse_unwritable(file);
   }
-  const TrialResults measured = measure_until_interrupted(trials, limits);
-  const BenchResult result = bench_result(trials, measured.us,
-                                          {.version = SHARDWAY_VERSION,
-                                           .machine = shm::name_of_machine(),
-                                           .processor = shm::model_of_processor(),
-                                           .kernel = kernel_release(),
-                                           .cores = shm::usable_cores(),
-                                           .ranks = limits.ranks,
-                                           .date = date_of_now(),
-                                           .is_complete = measured.is_complete});
+  const LibraryRuns measured = measure_all(trials, limits, mpis_of(written), written);
+  const BenchResult result{.setting = {.version = SHARDWAY_VERSION,
+                                       .machine = shm::name_of_machine(),
+                                       .processor = shm::model_of_processor(),
+                                       .kernel = kernel_release(),
+                                       .cores = shm::usable_cores(),
+                                       .ranks = limits.ranks,
+                                       .date = date_of_now(),
+                                       .is_complete = measured.is_complete},
+                           .rows = bench_rows(trials, measured.times, limits.ranks),
+                           .not_compared = measured.not_compared};
   if (result.rows.empty()) throw Refusal("it was interrupted before a call was made twice");
   print(bench_text(result));
   write_files(written, result);
@@ -171,6 +224,10 @@ Answer add_bench(CLI::App& options) {
       ->type_name("FILE");
   options.add_option("--json", written->json, "write the rows to a JSON file")->type_name("FILE");
   options.add_option("--plot", written->plot, "draw times over sizes to an SVG file")->type_name("FILE");
+  options
+      .add_option("--mpi", written->mpi,
+                  "where to look for an MPI in place of PATH; none: compare\nwith no MPI")
+      ->type_name("DIR");
   options.footer(kBenchLesson);
   return [written] { return answer(*written); };
 }

@@ -8,24 +8,31 @@
 namespace shardway::cli {
 namespace {
 
-// The rows of one call, which follow one another.
+// The rows of one call of one library.
 struct CallCurve {
   std::vector<BenchRow> rows = {};
 
   std::string name() const {
     const MeasuredCall& call = rows.front().call;
     return name_of(call.kind) +
-           (call.parts == Portions::even ? "" : std::string(", parts ") + name_of(call.parts));
+           (call.parts == Portions::even ? "" : std::string(", parts ") + name_of(call.parts)) +
+           (rows.front().library == kOwnLibrary ? "" : ", " + rows.front().library);
   }
 };
 
 std::vector<CallCurve> curves_of(const std::vector<BenchRow>& rows) {
   std::vector<CallCurve> curves;
   for (const BenchRow& row : rows) {
-    const bool is_same = !curves.empty() && curves.back().rows.back().call.kind == row.call.kind &&
-                         curves.back().rows.back().call.parts == row.call.parts;
-    if (!is_same) curves.emplace_back();
-    curves.back().rows.push_back(row);
+    const auto found = std::find_if(curves.begin(), curves.end(), [&](const CallCurve& curve) {
+      const BenchRow& first = curve.rows.front();
+      return first.library == row.library && first.call.kind == row.call.kind &&
+             first.call.parts == row.call.parts;
+    });
+    if (found != curves.end()) {
+      found->rows.push_back(row);
+    } else {
+      curves.push_back({.rows = {row}});
+    }
   }
   return curves;
 }

@@ -40,9 +40,10 @@ std::string head_of(const BenchSetting& setting) {
 }
 
 std::string row_text(const BenchRow& row) {
-  return filled("%12lld%12lld%7s%7s%12.2f%9.2f%9.2f%9.0f %%\n", static_cast<long long>(row.call.bytes),
+  return filled("%12lld%12lld%7s%7s%12.2f%9.2f%9.2f%9.0f %%  %s\n", static_cast<long long>(row.call.bytes),
                 static_cast<long long>(row.call.bytes / kBenchItemBytes), "float",
-                reduction_of(row.call.kind), row.call.us, row.algbw, row.busbw, 100 * row.call.spread);
+                reduction_of(row.call.kind), row.call.us, row.algbw, row.busbw, 100 * row.call.spread,
+                row.library.c_str());
 }
 
 // How far repetitions of one call lie apart, in the median over calls.
@@ -75,17 +76,19 @@ std::string noise_text(const std::vector<BenchRow>& rows) {
 
 }  // namespace
 
-BenchResult bench_result(const std::vector<Trial>& trials, const std::vector<std::vector<double>>& us,
-                         BenchSetting setting) {
-  BenchResult result{.setting = std::move(setting)};
+std::vector<BenchRow> bench_rows(const std::vector<Trial>& trials, const std::vector<LibraryTimes>& times,
+                                 int64_t ranks) {
+  std::vector<BenchRow> rows;
   for (size_t i = 0; i < trials.size(); ++i) {
-    if (us[i].size() < 2) continue;
-    BenchRow row{.call = summary_of(trials[i], us[i])};
-    row.algbw = static_cast<double>(row.call.bytes) / row.call.us / 1e3;
-    row.busbw = row.algbw * bus_factor(row.call.kind, result.setting.ranks);
-    result.rows.push_back(row);
+    for (const LibraryTimes& each : times) {
+      if (each.us[i].size() < 2) continue;
+      BenchRow row{.library = each.library, .call = summary_of(trials[i], each.us[i])};
+      row.algbw = static_cast<double>(row.call.bytes) / row.call.us / 1e3;
+      row.busbw = row.algbw * bus_factor(row.call.kind, ranks);
+      rows.push_back(row);
+    }
   }
-  return result;
+  return rows;
 }
 
 std::string bench_text(const BenchResult& result) {
@@ -95,13 +98,14 @@ std::string bench_text(const BenchResult& result) {
     if (name_of(row) != last) {
       last = name_of(row);
       text += "\n" + last + "\n" +
-              filled("%12s%12s%7s%7s%12s%9s%9s%11s\n", "size (B)", "count", "type", "redop", "time (us)",
-                     "algbw", "busbw", "spread");
+              filled("%12s%12s%7s%7s%12s%9s%9s%11s  %s\n", "size (B)", "count", "type", "redop", "time (us)",
+                     "algbw", "busbw", "spread", "library");
     }
     text += row_text(row);
   }
   text += noise_text(result.rows);
-  text += "bandwidths are in GB/s, 10^9 bytes a second; not compared with other libraries\n";
+  text += "bandwidths are in GB/s, 10^9 bytes a second\n";
+  for (const std::string& line : result.not_compared) text += "not compared with " + line + "\n";
   return text;
 }
 
@@ -109,7 +113,7 @@ std::string bench_csv(const BenchResult& result) {
   const BenchSetting& setting = result.setting;
   std::string text =
       "op,parts,ranks,bytes,count,type,redop,us,algbw_gb_per_s,busbw_gb_per_s,spread,retest_error,date,"
-      "processor,version\n";
+      "processor,version,library\n";
   std::string processor = setting.processor;
   for (size_t at = 0; (at = processor.find('"', at)) != std::string::npos; at += 2)
     processor.insert(at, "\"");
@@ -119,7 +123,7 @@ std::string bench_csv(const BenchResult& result) {
                    static_cast<long long>(setting.ranks), static_cast<long long>(row.call.bytes),
                    static_cast<long long>(row.call.bytes / kBenchItemBytes), reduction_of(row.call.kind),
                    row.call.us, row.algbw, row.busbw, row.call.spread, row.call.retest_error);
-    text += setting.date + ",\"" + processor + "\"," + setting.version + "\n";
+    text += setting.date + ",\"" + processor + "\"," + setting.version + ",\"" + row.library + "\"\n";
   }
   return text;
 }
@@ -129,7 +133,8 @@ std::string bench_json(const BenchResult& result) {
   const Noise noise = noise_of(result.rows);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const BenchRow& row : result.rows) {
-    rows.push_back({{"op", shardway::name_of(row.call.kind)},
+    rows.push_back({{"library", row.library},
+                    {"op", shardway::name_of(row.call.kind)},
                     {"parts", shardway::name_of(row.call.parts)},
                     {"bytes", row.call.bytes},
                     {"count", row.call.bytes / kBenchItemBytes},
@@ -151,6 +156,7 @@ std::string bench_json(const BenchResult& result) {
                                 {"complete", setting.is_complete},
                                 {"spread", noise.spread},
                                 {"retest_error", noise.retest_error},
+                                {"not_compared", result.not_compared},
                                 {"rows", rows}}
              .dump(2) +
          "\n";

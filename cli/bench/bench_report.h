@@ -12,6 +12,7 @@ inline constexpr int64_t kBenchItemBytes = 4;  // all calls move f32
 
 // One call of a bench, in the columns of nccl-tests. A GB is 10^9 bytes.
 struct BenchRow {
+  std::string library = {};
   MeasuredCall call = {};
   double algbw = 0;  // GB/s: bytes by time
   double busbw = 0;  // GB/s: what each rank moves to or from others, by time
@@ -31,12 +32,21 @@ struct BenchSetting {
 
 struct BenchResult {
   BenchSetting setting = {};
-  std::vector<BenchRow> rows = {};
+  std::vector<BenchRow> rows = {};             // of one call, by size, and there library by library
+  std::vector<std::string> not_compared = {};  // with what, and why; a line each
 };
 
-// Of the trials that were repeated at least twice. us[trial][repetition].
-BenchResult bench_result(const std::vector<Trial>& trials, const std::vector<std::vector<double>>& us,
-                         BenchSetting setting);
+inline constexpr const char* kOwnLibrary = "shardway";
+
+// What the trials of a library took. us[trial][repetition].
+struct LibraryTimes {
+  std::string library = kOwnLibrary;
+  std::vector<std::vector<double>> us = {};
+};
+
+// Rows of the trials that were repeated at least twice.
+std::vector<BenchRow> bench_rows(const std::vector<Trial>& trials, const std::vector<LibraryTimes>& times,
+                                 int64_t ranks);
 
 std::string bench_text(const BenchResult& result);
 std::string bench_csv(const BenchResult& result);

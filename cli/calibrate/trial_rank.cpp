@@ -15,12 +15,6 @@ namespace {
 
 using RankClock = std::chrono::steady_clock;  // one clock for all processes of a machine
 
-constexpr int64_t kManyBytes = 1 << 20;
-constexpr int kRepetitionsOfSmall = 8;
-constexpr int kRepetitionsOfLarge = 2;
-constexpr int64_t kLeastRounds = 6;
-constexpr double kKnownWell = 0.03;  // a median test-retest error at which more rounds add little
-
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(RankClock::now().time_since_epoch()).count();
 }
@@ -61,8 +55,7 @@ class TrialRank {
       for (size_t i = 0; i < trials_.size(); ++i) {
         if (!agree_to_go_on(round, i)) return;
         time(trials_[i]);  // it finds in the caches what the trial before has left: it does not count
-        const int repetitions = trials_[i].bytes < kManyBytes ? kRepetitionsOfSmall : kRepetitionsOfLarge;
-        for (int k = 0; k < repetitions; ++k) {
+        for (int k = 0; k < repetitions_in_a_round(trials_[i]); ++k) {
           const double us = time(trials_[i]);
           if (group_.rank() == 0) board_.add(i, us);
         }
@@ -84,14 +77,10 @@ class TrialRank {
     if (board_.words().must_stop.load(std::memory_order_relaxed)) return true;
     if (round == 0) return false;
     if (RankClock::now() - begin_ >= limits_.time) return true;
-    return trial == 0 && !limits_.takes_whole_time && round >= kLeastRounds && retest_error() <= kKnownWell;
-  }
-
-  double retest_error() const {
-    std::vector<double> errors;
-    for (size_t i = 0; i < trials_.size(); ++i)
-      errors.push_back(summary_of(trials_[i], board_.repetitions_of(i)).retest_error);
-    return median_of(errors);
+    if (trial != 0 || limits_.takes_whole_time) return false;
+    std::vector<std::vector<double>> us;
+    for (size_t i = 0; i < trials_.size(); ++i) us.push_back(board_.repetitions_of(i));
+    return is_known_well(trials_, us, round);
   }
 
   // From the first rank's start to the last rank's end; rank 0 is told.

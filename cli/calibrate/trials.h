@@ -23,15 +23,23 @@ struct TrialProgress {
   double elapsed_s = 0;  // of the time that is allowed
 };
 
+// Called several times a second; false stops the trials.
+using TrialWatch = std::function<bool(const TrialProgress&)>;
+
 struct TrialResults {
   std::vector<std::vector<double>> us = {};  // [trial][repetition]
   bool is_complete = true;                   // false: it was stopped
 };
 
-// Starts the ranks, and measures until the time is over, the spread of the trials is known, or `watch`, which
-// is called several times a second, returns false. Throws std::runtime_error if a rank fails; the others are
-// ended then.
-TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits,
-                     const std::function<bool(const TrialProgress&)>& watch);
+// Starts the ranks, and measures until the time is over, the spread of the trials is known, or `watch`
+// returns false. Throws std::runtime_error if a rank fails; the others are ended then.
+TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits, const TrialWatch& watch);
+
+// How often a trial is made before it is the next one's turn.
+int repetitions_in_a_round(const Trial& trial);
+
+// Whether more rounds would add little. us[trial][repetition]; each trial was repeated at least twice.
+bool is_known_well(const std::vector<Trial>& trials, const std::vector<std::vector<double>>& us,
+                   int64_t rounds);
 
 }  // namespace shardway::cli

@@ -53,17 +53,25 @@ class ProgressLine {
 
 }  // namespace
 
-TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits) {
+void watch_until_interrupted(const TrialLimits& limits,
+                             const std::function<void(const TrialWatch&)>& measuring) {
   listen_for_interrupts();
   ProgressLine line(limits);
+  measuring([&](const TrialProgress& progress) {
+    line.show(progress);
+    return was_interrupted == 0;
+  });
+}
+
+TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits) {
+  TrialResults results;
   try {
-    return measure(trials, limits, [&](const TrialProgress& progress) {
-      line.show(progress);
-      return was_interrupted == 0;
-    });
+    watch_until_interrupted(limits,
+                            [&](const TrialWatch& watch) { results = measure(trials, limits, watch); });
   } catch (const std::runtime_error& failure) {
     throw Refusal(failure.what());
   }
+  return results;
 }
 
 std::string date_of_now() {

@@ -15,6 +15,10 @@ inline constexpr ExitCode kInterrupted = static_cast<ExitCode>(128 + SIGINT);
 // latest. Throws Refusal if a rank fails.
 TrialResults measure_until_interrupted(const std::vector<Trial>& trials, const TrialLimits& limits);
 
+// The same for whatever measures. Its errors pass.
+void watch_until_interrupted(const TrialLimits& limits,
+                             const std::function<void(const TrialWatch&)>& measuring);
+
 // 2026-01-31T12:00:00Z
 std::string date_of_now();
 
