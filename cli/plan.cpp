@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "cli/calibrate/calibration_plot.h"
 #include "cli/plan_call.h"
 #include "cli/plan_text.h"
 #include "cli/subcommand.h"
@@ -68,20 +69,31 @@ ExitCode print_sweep(const PlanCall& call, const PlanQuestion& question) {
   return ExitCode::yes;
 }
 
+// Where the figures come from; empty if they are assumed.
+std::string topology_path(const PlanCall& call) {
+  if (!call.topology.empty()) return call.topology;
+  const char* variable = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): one thread
+  return !call.devices_per_host.empty() || variable == nullptr ? "" : variable;
+}
+
 // If the figures were measured, and for another machine or other ranks, says so.
 void say_doubts(const PlanCall& call, const PlanQuestion& question) {
-  const char* variable = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): one thread
-  const bool is_assumed = !call.devices_per_host.empty();
-  const std::string path = !call.topology.empty()              ? call.topology
-                           : is_assumed || variable == nullptr ? std::string()
-                                                               : variable;
+  const std::string path = topology_path(call);
   if (path.empty()) return;
-  const std::string doubt =
-      doubt_about(read_topology_file(path).runs,
-                  {.processor = shm::model_of_processor(),
-                   .cores = shm::usable_cores(),
-                   .ranks = std::max(question.from.mesh().size(), question.to.mesh().size())});
+  const std::string doubt = doubt_about(
+      read_topology_file(path).runs,
+      {.processor = shm::model_of_processor(),
+       .cores = shm::usable_cores(),
+       .ranks = std::max(question.from.mesh().size(), question.to.mesh().size())});
   if (!doubt.empty()) std::fprintf(stderr, "shardway plan: %s: %s\n", path.c_str(), doubt.c_str());
+}
+
+// Of the calls that gave the prices, if they were measured.
+std::string picture_of_prices(const PlanCall& call) {
+  const std::string path = topology_path(call);
+  if (path.empty()) return {};
+  const TopologyFile file = read_topology_file(path);
+  return file.runs.empty() ? "" : calibration_svg(file);
 }
 
 ExitCode answer(const PlanCall& call) {
@@ -92,7 +104,9 @@ ExitCode answer(const PlanCall& call) {
   if (question.sweep) return print_sweep(call, question);
   const auto best = plan_or_no(call, question, options);
   if (!call.html.empty()) {
-    write_whole(call.html, to_html(*best, {.topology = options.topology, .max_bytes = options.max_bytes}));
+    write_whole(call.html, to_html(*best, {.topology = options.topology,
+                                           .max_bytes = options.max_bytes,
+                                           .measured_svg = picture_of_prices(call)}));
   }
   if (call.wants_json) {
     print(to_json(*best) + "\n");

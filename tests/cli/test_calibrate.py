@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
@@ -83,6 +85,26 @@ def test_two_ranks_write_a_file_that_plans_are_priced_with(tmp_path: Path) -> No
     assert plan.stderr == ""
     assert "priced by the measured topology" in plan.stdout
     assert list(tmp_path.iterdir()) == [path], "nothing is left beside the file"
+
+
+def picture_in(page: str) -> ElementTree.Element | None:
+    found = re.search(r'<section id="measured">.*?data="data:image/svg\+xml;charset=utf-8,([^"]*)"', page, re.DOTALL)
+    return ElementTree.fromstring(unquote(found[1])) if found else None
+
+
+def test_the_page_of_a_plan_has_the_calls_that_gave_its_prices(tmp_path: Path, measured_file: str) -> None:
+    path, page = tmp_path / "topology.json", tmp_path / "plan.html"
+    path.write_text(measured_file)
+    words = [PROGRAM, *PLAN, "--mesh", "2", "--html", page]
+    assert run_program([*words, "--topology", path], timeout_s=LIMIT_S).returncode == 0
+    picture = picture_in(page.read_text())
+    assert picture is not None
+    calls = json.loads(measured_file)["measured"]["calls"]
+    assert len(picture.findall(f".//{SVG}circle")) == len(calls)
+    texts = [text.text or "" for text in picture.iter(f"{SVG}text")]
+    assert sum(": error " in text for text in texts) == len({call["op"] for call in calls})
+    assert run_program(words, timeout_s=LIMIT_S).returncode == 0
+    assert picture_in(page.read_text()) is None, "prices that are assumed have no picture"
 
 
 def test_another_number_of_ranks_is_said_once(tmp_path: Path) -> None:

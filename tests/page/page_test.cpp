@@ -62,6 +62,15 @@ TEST(Tiling, KeepsTheMeshsRowsAndColumns) {
   EXPECT_EQ(columns(Mesh({4096}), 64), std::pair(int64_t{8}, int64_t{8}));
 }
 
+TEST(Page, ThePictureOfThePricesStandsInAPlaceOfItsOwn) {
+  const auto best = plan_on(Mesh({4}), {shard(0)}, {replicate()});
+  EXPECT_EQ(to_html(*best).find("id=\"measured\""), std::string::npos);
+  const std::string page = to_html(*best, {.measured_svg = "<svg>{{scene}} 7%</svg>"});
+  EXPECT_NE(page.find("id=\"measured\""), std::string::npos);
+  EXPECT_NE(page.find("charset=utf-8,%3Csvg%3E%7B%7Bscene%7D%7D%207%25%3C%2Fsvg%3E\""), std::string::npos);
+  EXPECT_EQ(scene_in(page), scene_in(to_html(*best)));
+}
+
 TEST(Page, OfManyRanksIsSmall) {
   const auto cubes =
       plan_on(Mesh({16, 16, 16}), {shard(0), shard(0), shard(1)}, {shard(1), replicate(), shard(0)});
