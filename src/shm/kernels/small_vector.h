@@ -27,7 +27,11 @@ class SmallVector {
     return *this;
   }
 
-  T& push_back(const T& value) {
+  // Small values come by value. A reference to one that was just made would be read in wider words than it
+  // was written, for which the processor has to wait.
+  using Given = std::conditional_t<sizeof(T) <= 4 * sizeof(void*), T, const T&>;
+
+  T& push_back(Given value) {
     if (size_ >= inside) return push_back_outside(value);
     return *std::construct_at(inside_begin() + size_++, value);
   }
@@ -57,7 +61,7 @@ class SmallVector {
 
  private:
   // Not inlined, so that push_back is.
-  [[gnu::noinline]] T& push_back_outside(const T& value) {
+  [[gnu::noinline]] T& push_back_outside(Given value) {
     if (size_ == inside) outside_.assign(inside_begin(), inside_begin() + inside);
     outside_.push_back(value);
     ++size_;
