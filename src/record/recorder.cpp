@@ -98,37 +98,61 @@ class Recorder {
   bool is_of_this_process() const { return generation_ == shm::fork_generation(); }
 
   const RecordFile* file() const { return record_; }
-  const TotalsTable& totals() const { return totals_; }
 
-  RecordLine* begin(const CallStart& start) {
+  // Those of all calls that have ended.
+  std::vector<CallTotals> totals() {
+    for (size_t at = 0; at < kLines; ++at) {
+      LineUse expected = LineUse::ended;
+      // Acquire: pairs with the release in end().
+      if (!uses_[at].compare_exchange_strong(expected, LineUse::taken, std::memory_order_acquire)) continue;
+      count(at);
+      uses_[at].store(LineUse::free, std::memory_order_release);  // pairs with the acquire in begin()
+    }
+    return totals_.totals();
+  }
+
+  RecordLine* begin(const CallStart& start, int64_t begun_ns) {
     if (record_ == nullptr) return nullptr;
     for (size_t tries = 0; tries < kLines; ++tries) {
       const uint64_t order = next_.fetch_add(1, std::memory_order_relaxed);  // only the number matters
       const size_t at = order % kLines;
       // Acquire: pairs with the release in end(); the line is this thread's, as the last writer left it.
-      if (is_taken_[at].exchange(true, std::memory_order_acquire)) continue;
+      const LineUse before = uses_[at].exchange(LineUse::taken, std::memory_order_acquire);
+      if (before == LineUse::taken) continue;
+      if (before == LineUse::ended) count(at);
       RecordLine& line = record_->lines[at];
-      write(line, order, start);
-      begun_ticks_[at] = now_ticks();
+      write(line, order, start, begun_ns);
       return &line;
     }
     return nullptr;  // all lines are calls under way
   }
 
-  void end(RecordLine& line, CallState state, int64_t waited_ns) {
+  // Nobody waits for the sums: whoever takes the line next adds the call to them, or who asks for them.
+  void end(RecordLine& line, const EndedCall& ended) {
     const auto at = static_cast<size_t>(&line - record_->lines.data());
-    const EndedCall ended{.state = state, .ticks = now_ticks() - begun_ticks_[at], .waited_ns = waited_ns};
+    ended_[at] = ended;
     const uint64_t sequence = open(line);
     line.ended_ns.store(now_ns(), std::memory_order_release);  // see open()
     line.state.store(static_cast<uint32_t>(ended.state), std::memory_order_release);
     close(line, sequence);
-    const bool is_numbered = line.number.load(std::memory_order_relaxed) != 0;  // else a group was made
-    if (is_numbered) totals_.add(line, ended);
-    if (is_tracing() || log_level() >= LogLevel::info) tell_of(line, ended);
-    is_taken_[at].store(false, std::memory_order_release);
+    if (shows_times()) tell_of(line, ended);
+    uses_[at].store(LineUse::ended, std::memory_order_release);
   }
 
  private:
+  enum class LineUse : uint8_t {
+    free,   // its call, if it had one, is in the sums
+    taken,  // by a call that has not ended, or by a thread that adds its call to the sums
+    ended   // its call is not in the sums yet
+  };
+
+  // Adds the call of a line that this thread has taken to the sums.
+  void count(size_t at) {
+    const RecordLine& line = record_->lines[at];
+    const bool is_numbered = line.number.load(std::memory_order_relaxed) != 0;  // else a group was made
+    if (is_numbered) totals_.add(line, ended_[at]);
+  }
+
   static Recorder& make() {
     const std::lock_guard lock(recorder_making());
     Recorder* known = current.load(std::memory_order_relaxed);
@@ -152,7 +176,7 @@ class Recorder {
     line.sequence.store(sequence + 2, std::memory_order_release);
   }
 
-  static void write(RecordLine& line, uint64_t order, const CallStart& start) {
+  static void write(RecordLine& line, uint64_t order, const CallStart& start, int64_t begun_ns) {
     std::array<uint64_t, kOpBytes / sizeof(uint64_t)> op{};
     std::memcpy(op.data(), start.op, strnlen(start.op, kOpBytes - 1));
     const uint64_t sequence = open(line);
@@ -161,7 +185,7 @@ class Recorder {
     line.number.store(start.number, kRelease);
     line.group.store(start.group, kRelease);
     line.bytes.store(start.bytes, kRelease);
-    line.begun_ns.store(now_ns(), kRelease);
+    line.begun_ns.store(begun_ns, kRelease);
     line.ended_ns.store(0, kRelease);
     line.rank.store(static_cast<int32_t>(start.rank), kRelease);
     line.size.store(static_cast<int32_t>(start.size), kRelease);
@@ -191,32 +215,36 @@ class Recorder {
   shm::Mapping mapping_;
   RecordFile* record_ = nullptr;
   alignas(64) std::atomic<uint64_t> next_{0};
-  std::array<std::atomic<bool>, kLines> is_taken_{};  // by a call that has not ended
-  std::array<uint64_t, kLines> begun_ticks_{};        // of the call in each line, by its thread
+  std::array<std::atomic<LineUse>, kLines> uses_{};
+  std::array<EndedCall, kLines> ended_{};  // of the call in each line; written by who has taken the line
   TotalsTable totals_;
 };
 
 std::atomic<Recorder*> Recorder::current{nullptr};
 
-// Precise where times are to be seen.
+bool shows_times() { return is_tracing() || log_level() >= LogLevel::info; }
+
 int64_t now_ns() {
-  if (is_tracing() || log_level() >= LogLevel::info) return precise_ns();
+  if (shows_times()) return precise_ns();
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-OpenCall::OpenCall(const CallStart& start) : recorder_(&Recorder::instance()) {
-  line_ = recorder_->begin(start);
+void BegunCall::open() {
+  recorder_ = &Recorder::instance();
+  line_ = recorder_->begin(start_, begun_ns_ != 0 ? begun_ns_ : now_ns());
 }
 
 // A call that was under way at a fork is the parent's.
-void OpenCall::end(CallState state) {
+void BegunCall::end(CallState state) {
+  if (recorder_ == nullptr) open();
   RecordLine* line = std::exchange(line_, nullptr);
-  if (recorder_->is_of_this_process()) recorder_->end(*line, state, waited_ns_);
+  if (line == nullptr || !recorder_->is_of_this_process()) return;
+  recorder_->end(*line, {.state = state, .ticks = now_ticks() - begun_ticks_, .waited_ns = waited_ns_});
 }
 
-std::vector<CallTotals> call_totals() { return Recorder::instance().totals().totals(); }
+std::vector<CallTotals> call_totals() { return Recorder::instance().totals(); }
 
 std::vector<RecordedCall> last_calls() {
   const RecordFile* file = Recorder::instance().file();

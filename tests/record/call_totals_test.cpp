@@ -79,6 +79,40 @@ TEST(CallTotals, NoCallOfManyThreadsIsLost) {
   EXPECT_EQ(totals_of("all_to_all_v", 905)->bytes, kThreads * kCalls * 2);
 }
 
+TEST(CallTotals, NoCallIsLostOrCountedTwiceWhileTheyAreAskedFor) {
+  constexpr int64_t kCalls = 20'000;
+  std::thread caller([] {
+    for (int64_t i = 0; i < kCalls; ++i) call("gather_v", 907, 2);
+  });
+  int64_t seen = 0;
+  while (seen < kCalls) {
+    const auto totals = totals_of("gather_v", 907);
+    const int64_t calls = totals ? totals->calls : 0;
+    ASSERT_GE(calls, seen);
+    ASSERT_LE(calls, kCalls);
+    seen = calls;
+  }
+  caller.join();
+  EXPECT_EQ(totals_of("gather_v", 907)->calls, kCalls);
+  EXPECT_EQ(totals_of("gather_v", 907)->bytes, 2 * kCalls);
+}
+
+TEST(CallTotals, ACallThatIsOpenedLateLastsFromItsBeginning) {
+  {
+    BegunCall begun({.op = "late", .number = 1, .group = 908});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    begun.open();
+    begun.done();
+  }
+  EXPECT_GE(totals_of("late", 908)->seconds, 0.045);
+}
+
+TEST(CallTotals, ACallThatFailsBeforeItIsOpenIsCounted) {
+  { const BegunCall begun({.op = "unsaid", .number = 1, .group = 909}); }
+  EXPECT_EQ(totals_of("unsaid", 909)->calls, 1);
+  EXPECT_EQ(totals_of("unsaid", 909)->failed, 1);
+}
+
 TEST(CallTotals, AChildOfForkCountsItsOwn) {
   call("barrier", 906, 0);
   const pid_t child = fork();

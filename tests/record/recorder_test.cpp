@@ -82,6 +82,17 @@ TEST(Recorder, ACallIsRunningThenDoneOrFailed) {
   EXPECT_EQ(calls[1].state, CallState::failed);
 }
 
+TEST(Recorder, ACallIsInTheRecordOnceItIsOpen) {
+  const uint64_t group = fresh_group();
+  BegunCall call({.op = "barrier", .number = 9, .group = group});
+  EXPECT_TRUE(calls_of(last_calls(), group).empty());
+  call.open();
+  ASSERT_EQ(calls_of(last_calls(), group).size(), 1U);
+  EXPECT_EQ(calls_of(last_calls(), group)[0].state, CallState::running);
+  call.done();
+  EXPECT_EQ(calls_of(last_calls(), group)[0].state, CallState::done);
+}
+
 TEST(Recorder, ACallUnderWayOutlastsAnyNumberOfOthers) {
   const uint64_t stuck = fresh_group();
   OpenCall call({.op = "all_reduce", .number = 1, .group = stuck});

@@ -115,16 +115,21 @@ void SharedGroup::report(const PeerLost& lost) {
     report_loss(*state_.waiting, id_, lost);
 }
 
-// Every call is in the record from here on, until it returns or throws.
-template <class Body>
-void SharedGroup::guarded(const Subject& subject, int64_t bytes, Body&& body) {
-  record::OpenCall call(
+// `say` puts the header up and waits for nobody. Then the call is in the record, until it returns or throws:
+// the peers need the header first, and the record is written while they fetch it.
+template <class Say, class Rest>
+void SharedGroup::guarded(const Subject& subject, int64_t bytes, Say&& say, Rest&& rest) {
+  record::BegunCall call(
       {.op = subject.name, .number = number_, .group = id_, .rank = rank(), .size = size(), .bytes = bytes});
   const auto tell = [&](std::chrono::nanoseconds waited) {
     report_wait(*state_.waiting, id_, {.op = subject.name, .number = number_, .waited = waited});
   };
   const WatchedCall watched(tell);
-  attempt(subject, body);
+  attempt(subject, [&] {
+    say();
+    call.open();
+    rest();
+  });
   call.set_waited(watched.waited_ns());
   call.done();
 }
@@ -192,17 +197,16 @@ void SharedGroup::barrier() {
   const Subject subject{
       .mark = kBarrier, .name = "barrier", .words = [] { return std::string("a barrier"); }};
   const uint64_t number = next_number(subject);
-  guarded(subject, 0, [&] {
-    publish(state_, number, Part{});
-    meet(state_, number);
-  });
+  guarded(
+      subject, 0, [&] { publish(state_, number, Part{}); }, [&] { meet(state_, number); });
 }
 
 bool SharedGroup::run(const Part& part, const Subject& subject, const Talk* talk) {
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, bytes_of_call(part), [&] {
-    const Path path = publish(state_, number, part, note_of(talk));
+  Path path = Path::none;
+  const auto say = [&] { path = publish(state_, number, part, note_of(talk)); };
+  guarded(subject, bytes_of_call(part), say, [&] {
     has_gone_on = goes_on(number, talk);
     if (!has_gone_on) return;
     if (const auto heavy = heavy_rank(part, size())) return run_skewed(number, part, path, *heavy);
@@ -221,9 +225,9 @@ bool SharedGroup::run(const ContiguousCall& call, const Subject& subject, const 
   }
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, bytes_of_call(call), [&] {
-    ContiguousExecution execution(state_, number, call, path);
-    execution.publish(note_of(talk));
+  ContiguousExecution execution(state_, number, call, path);
+  const auto say = [&] { execution.publish(note_of(talk)); };
+  guarded(subject, bytes_of_call(call), say, [&] {
     has_gone_on = goes_on(number, talk);
     if (!has_gone_on || execution.finish()) return;
     const Part part = part_of(call, rank(), own);
@@ -236,9 +240,9 @@ bool SharedGroup::run(const AllReduce& all_reduce, const Subject& subject, const
   if (!is_for_everybody(state_, all_reduce)) return run_in_shares(all_reduce, subject, talk);
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, all_reduce.bytes, [&] {
-    AllReduceCall call(state_, number, all_reduce);
-    call.publish(note_of(talk));
+  AllReduceCall call(state_, number, all_reduce);
+  const auto say = [&] { call.publish(note_of(talk)); };
+  guarded(subject, all_reduce.bytes, say, [&] {
     has_gone_on = goes_on(number, talk);
     if (has_gone_on) call.finish();
   });
@@ -259,8 +263,9 @@ void SharedGroup::run(const PartList& parts, const Subject& subject) {
                                 std::any_of(listed + 1, parts.end(), lists)))
     throw std::invalid_argument("a list has more offsets than its header can list");
   const uint64_t number = next_number(subject);
-  guarded(subject, bytes_of_call(parts), [&] {
-    const Few<Path> paths = publish(state_, number, parts);
+  Few<Path> paths;
+  const auto say = [&] { paths = publish(state_, number, parts); };
+  guarded(subject, bytes_of_call(parts), say, [&] {
     meet(state_, number);
     Execution(state_, number, parts, paths).run();
   });
@@ -270,9 +275,9 @@ bool SharedGroup::run_in_shares(const AllReduce& all_reduce, const Subject& subj
   const ContiguousCall share = share_of(all_reduce, rank(), size());
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;
-  guarded(subject, all_reduce.bytes, [&] {
-    ContiguousExecution execution(state_, number, share, path_of(state_, share));
-    execution.publish(note_of(talk));
+  ContiguousExecution execution(state_, number, share, path_of(state_, share));
+  const auto say = [&] { execution.publish(note_of(talk)); };
+  guarded(subject, all_reduce.bytes, say, [&] {
     has_gone_on = goes_on(number, talk);
     if (has_gone_on) run_legs(state_, number, execution, collection_of(all_reduce, rank(), size()));
   });

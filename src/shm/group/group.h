@@ -151,8 +151,8 @@ class SharedGroup {
 
   uint64_t next_number(const Subject& subject, const Talk* talk = nullptr);
   void check_process() const;
-  template <class Body>
-  void guarded(const Subject& subject, int64_t bytes, Body&& body);
+  template <class Say, class Rest>
+  void guarded(const Subject& subject, int64_t bytes, Say&& say, Rest&& rest);
   template <class Body>
   void attempt(const Subject& subject, Body&& body);
   void report(const PeerLost& lost);
