@@ -46,7 +46,8 @@ enum class Path : uint8_t {
   none,    // nothing moves out of it
   packed,  // beside the header, row-major
   arena,   // where it lies, in the rank's arena
-  staged   // through the rings, packed in the order of the pushes
+  staged,  // through the rings, packed in the order of the pushes
+  inside   // in the header's page, what others take of it as one run of bytes: at most kInsideBytes
 };
 
 // In place of a rank that is waited for.
@@ -86,11 +87,17 @@ struct alignas(64) Header {
   uint8_t is_listed;
   uint32_t element_bytes;
   int64_t base;  // where the input begins: an offset in the arena; if it is packed, where its first byte
-                 // would lie among the payloads if that byte were sent; otherwise unused
+                 // would lie among the payloads if that byte were sent; if it is inside, the same in the run
+                 // there; otherwise unused
   int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
   int64_t note_bytes;
   int64_t note_base;  // among the payloads
 };
+
+// Where an input lies that is inside the page: it begins in the header's own line and continues behind it, so
+// that a reader fetches one line fewer. There are no lists then.
+inline constexpr int64_t kInside = offsetof(Header, note_base) + sizeof(Header::note_base);
+static_assert(kInside + kInsideBytes <= kMaxListed * int64_t{sizeof(Listed)});
 
 // A call of several tensors has a part for each. Its header has this value in place of the number of dims. A
 // record per part lies beside the header, where a packed input would be.
@@ -189,6 +196,7 @@ class Board {
   Lists lists(uint64_t number, int64_t dims) const {
     return {data_ + plan_.lists(number), dims, plan_.ranks()};
   }
+  std::byte* inside(uint64_t number) const { return data_ + plan_.page(number) + kInside; }
   const BoardPlan& plan() const { return plan_; }
   std::byte* payload(int64_t offset) const { return section_ + offset; }
   bool holds_payload(int64_t offset, int64_t bytes) const {

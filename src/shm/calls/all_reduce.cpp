@@ -14,14 +14,6 @@ namespace shardway::shm {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kInside = offsetof(Header, note_base) + sizeof(Header::note_base);
-static_assert(kInside + kInsideBytes <= kMaxListed * int64_t{sizeof(Listed)});
-
-// Where a small input lies: it begins in the header's own line and continues behind it, so that a reader
-// fetches one line fewer.
-std::byte* inside(const Board& board, uint64_t number) {
-  return reinterpret_cast<std::byte*>(&board.header(number)) + kInside;
-}
 
 // What the ranks combine, and how. In the header it stands in place of the bytes of an element, which are
 // always fewer.
@@ -56,7 +48,7 @@ Header header_at(const Sight& sight, const AllReduce& all_reduce) {
     refuse_header(sight.peer, "combines " + std::to_string(header.span_bytes) + " bytes where " +
                                   std::to_string(all_reduce.bytes) + " are expected");
   const bool is_inside = header.span_bytes <= kInsideBytes;
-  if (is_inside != (header.path == Path::none)) refuse_header(sight.peer, "has an invalid header");
+  if (is_inside != (header.path == Path::inside)) refuse_header(sight.peer, "has an invalid header");
   return header;
 }
 
@@ -108,7 +100,7 @@ AllReduceCall::AllReduceCall(GroupState& state, uint64_t number, const AllReduce
 // that nobody waits for it.
 void AllReduceCall::finish() {
   hear_everybody();
-  if (path_ == Path::none) return combine_inside();
+  if (path_ == Path::inside) return combine_inside();
   if (is_shuttled()) return TwoRankAllReduce(state_, asked_).run();
   put(0);
   for (int64_t piece = 0; piece < pieces_; ++piece) {
@@ -119,7 +111,7 @@ void AllReduceCall::finish() {
 }
 
 Path AllReduceCall::path_for() const {
-  if (asked_.bytes <= kInsideBytes) return Path::none;
+  if (asked_.bytes <= kInsideBytes) return Path::inside;
   const bool is_small = asked_.bytes <= most_beside_header(state_);
   const Path copied = is_small ? Path::packed : Path::staged;
   if (asked_.is_in_place()) return copied;
@@ -140,6 +132,8 @@ void AllReduceCall::publish(std::span<const std::byte> note) {
     copy_bytes(state_.own_payload(number_, payload.base), asked_.input, asked_.bytes);
   } else if (path_ == Path::arena) {
     payload.base = state_.arena->offset_of(asked_.input);
+  } else {
+    payload.base = 0;
   }
   // The header is written last and at once: the peers poll its line, and each look takes the line away.
   Header& header = board.header(number_);
@@ -152,7 +146,7 @@ void AllReduceCall::publish(std::span<const std::byte> note) {
   header.span_bytes = asked_.bytes;
   header.note_bytes = payload.note_bytes;
   header.note_base = payload.note_base;
-  if (path_ == Path::none) copy_bytes(inside(board, number_), asked_.input, asked_.bytes);
+  if (path_ == Path::inside) copy_bytes(board.inside(number_), asked_.input, asked_.bytes);
   enter(state_, number_);
 }
 
@@ -165,7 +159,7 @@ void AllReduceCall::hear_everybody() {
     }
     const Sight sight = sight_of(state_, number_, peer);
     const Header header = header_at(sight, asked_);
-    inputs_.push_back(header.path == Path::none ? inside(sight.board, number_) : find_input(sight, header));
+    inputs_.push_back(find_input(sight, header));
     paths_.push_back(header.path);
   }
 }

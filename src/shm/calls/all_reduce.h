@@ -64,7 +64,7 @@ class AllReduceCall {
   const AllReduce& asked_;
   int64_t piece_bytes_;
   int64_t pieces_;
-  Path path_ = Path::none;         // this rank's; none, on all ranks, if inputs lie in the headers' pages
+  Path path_ = Path::none;         // this rank's; inside is so on all ranks
   Few<Path> paths_;                // by rank
   Few<const std::byte*> inputs_;   // by rank; null: it comes through a ring
   Few<const std::byte*> addends_;  // by rank, of the piece at hand

@@ -15,6 +15,28 @@ bool sends_anything(const ContiguousCall& call, int64_t rank) {
   return false;
 }
 
+TakenRange taken_by_others(const ContiguousCall& call, int64_t rank) {
+  TakenRange range{.begin = call.input_bytes, .end = 0};
+  for (size_t peer = 0; peer < call.sends.size(); ++peer) {
+    const ContiguousCall::Send& send = call.sends[peer];
+    if (static_cast<int64_t>(peer) == rank || send.bytes == 0) continue;
+    range.begin = std::min(range.begin, send.begin);
+    range.end = std::max(range.end, send.begin + send.bytes);
+  }
+  return range;
+}
+
+// Whether the input can lie in the header's page, which has no room for lists: little is taken of it, and it
+// is plain what each peer takes: all, or a part of inputs that have one size.
+bool fits_inside(const ContiguousCall& call, int64_t rank) {
+  if (call.combine) return taken_by_others(call, rank).bytes() <= kInsideBytes;
+  if (call.input_bytes > kInsideBytes) return false;
+  for (size_t peer = 0; peer < call.sends.size(); ++peer) {
+    if (static_cast<int64_t>(peer) != rank && call.sends[peer].bytes != call.input_bytes) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Part part_of(const ContiguousCall& call, int64_t rank, Input& own) {
@@ -48,6 +70,7 @@ Part part_of(const ContiguousCall& call, int64_t rank, Input& own) {
 
 Path path_of(const GroupState& state, const ContiguousCall& call) {
   if (!sends_anything(call, state.waiting->rank())) return Path::none;
+  if (fits_inside(call, state.waiting->rank())) return Path::inside;
   return direct_path(state, call.input, call.input_bytes, call.input_bytes).value_or(Path::staged);
 }
 
@@ -64,20 +87,30 @@ ContiguousExecution::ContiguousExecution(GroupState& state, uint64_t number, con
 
 void ContiguousExecution::publish(std::span<const std::byte> note) {
   const Board& board = waiting_.own();
-  Payload payload = path_ == Path::packed ? pack(note) : place_payload(state_, number_, 0, note);
+  const TakenRange taken = taken_by_others(asked_, waiting_.rank());
+  Payload payload = path_ == Path::packed ? pack(taken, note) : place_payload(state_, number_, 0, note);
   if (path_ == Path::arena) payload.base = state_.arena->offset_of(asked_.input);
+  if (path_ == Path::inside) payload.base = -taken.begin;
   // The header is written last and at once: the peers poll its line, and each look takes the line away.
   Header& header = board.header(number_);
   header.path = path_;
   header.dims = 1;
   header.for_all = 0;
-  header.is_listed = 1;
+  header.is_listed = path_ == Path::inside ? 0 : 1;
   header.element_bytes = static_cast<uint32_t>(asked_.element_bytes);
   header.base = payload.base;
   header.span_bytes = asked_.input_bytes;
   header.note_bytes = payload.note_bytes;
   header.note_base = payload.note_base;
-  const Lists lists = board.lists(number_, 1);
+  if (path_ == Path::inside) {
+    copy_bytes(board.inside(number_), asked_.input + taken.begin, taken.bytes());
+  } else {
+    list_sends(board.lists(number_, 1));
+  }
+  enter(state_, number_);
+}
+
+void ContiguousExecution::list_sends(const Lists& lists) const {
   *lists.shape() = asked_.input_bytes / asked_.element_bytes;
   *lists.strides() = asked_.element_bytes;
   for (size_t peer = 0; peer < asked_.sends.size(); ++peer) {
@@ -86,24 +119,13 @@ void ContiguousExecution::publish(std::span<const std::byte> note) {
     lists.listed()[peer] = {.offset_bytes = send.begin, .volume = send.bytes / asked_.element_bytes};
   }
   lists.first()[asked_.sends.size()] = static_cast<int32_t>(asked_.sends.size());
-  enter(state_, number_);
 }
 
-// Copies the bytes that others take, from the first to the last. The base is where the input's first byte
-// would be.
-Payload ContiguousExecution::pack(std::span<const std::byte> note) {
-  int64_t begin = asked_.input_bytes;
-  int64_t end = 0;
-  for (size_t peer = 0; peer < asked_.sends.size(); ++peer) {
-    const ContiguousCall::Send& send = asked_.sends[peer];
-    if (static_cast<int64_t>(peer) == waiting_.rank() || send.bytes == 0) continue;
-    begin = std::min(begin, send.begin);
-    end = std::max(end, send.begin + send.bytes);
-  }
-  const int64_t bytes = end - begin;
-  Payload payload = place_payload(state_, number_, bytes, note);
-  copy_bytes(state_.own_payload(number_, payload.base), asked_.input + begin, bytes);
-  payload.base -= begin;
+// Copies the bytes that others take. The base is where the input's first byte would be.
+Payload ContiguousExecution::pack(const TakenRange& taken, std::span<const std::byte> note) {
+  Payload payload = place_payload(state_, number_, taken.bytes(), note);
+  copy_bytes(state_.own_payload(number_, payload.base), asked_.input + taken.begin, taken.bytes());
+  payload.base -= taken.begin;
   return payload;
 }
 

@@ -44,6 +44,13 @@ Path path_of(const GroupState& state, const ContiguousCall& call);
 
 void await_readers(Waiting& waiting, uint64_t number, const Few<ContiguousCall::Send>& sends);
 
+// The bytes of the input that others take, from the first to the last.
+struct TakenRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t bytes() const { return end - begin; }
+};
+
 // One collective of a rank. `path` is that of the call: finish is for inputs that need no ring, which peers
 // read beside the header or in the arena, or not at all.
 class ContiguousExecution {
@@ -64,7 +71,8 @@ class ContiguousExecution {
   Path path() const { return path_; }
 
  private:
-  Payload pack(std::span<const std::byte> note);
+  void list_sends(const Lists& lists) const;
+  Payload pack(const TakenRange& taken, std::span<const std::byte> note);
   bool find_sources();
   void copy() const;
   void reduce() const;

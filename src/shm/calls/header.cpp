@@ -83,6 +83,7 @@ void fetch_ahead(const GroupState& state, uint64_t number, int64_t peer) {
   const Board& board = state.waiting->board(peer);
   const Header& header = board.header(number);
   __builtin_prefetch(&header + 1);
+  if (header.path == Path::inside) __builtin_prefetch(&header + 2);
   if (header.path != Path::packed && header.note_bytes == 0) return;
   const std::byte* payload = state.small_payload(peer, number);
   for (int64_t line = 0; line < kFetchedAhead; ++line) __builtin_prefetch(payload + line * 64);
@@ -100,11 +101,11 @@ std::optional<Path> direct_path(const GroupState& state, const std::byte* data, 
 
 void enter(GroupState& state, uint64_t number) {
   Waiting& waiting = *state.waiting;
-  waiting.show_core();
   waiting.own().header(number).mark = state.mark;
   // Release: pairs with the acquire in meet(). The page and the payload are written before it, and this rank
   // has read all that it reads of others' memory in the last call.
   waiting.own().entered(number).store(number, std::memory_order_release);
+  waiting.show_core();  // a hint, for which nobody waits
   waiting.ring();
 }
 
@@ -198,10 +199,15 @@ void meet(const GroupState& state, uint64_t number) {
   bool is_one_call = true;
   for (int64_t step = 1; step < waiting.size(); ++step) {
     const int64_t peer = (waiting.rank() + step) % waiting.size();
+    const Header& header = waiting.board(peer).header(number);
     const auto entered = waiting.board(peer).entered(number);
     // Acquire: pairs with the release in enter(). The peer's page is there, and what the peer read in the
-    // last call may be overwritten.
-    waiting.until(peer, [&] { return entered.load(std::memory_order_acquire) >= number; });
+    // last call may be overwritten. Each look asks for the next line of the page too, which the peer writes
+    // first: then it comes together with the header's, and not after it.
+    waiting.until(peer, [&] {
+      __builtin_prefetch(&header + 1);
+      return entered.load(std::memory_order_acquire) >= number;
+    });
     fetch_ahead(state, number, peer);
     is_one_call &= waiting.board(peer).header(number).mark == mark;
   }

@@ -26,6 +26,26 @@ const std::byte* in_arena(const Sight& sight, const Header& header, int64_t begi
   return is_there ? sight.arena.data() + header.base + begin : nullptr;
 }
 
+const std::byte* in_page(const Sight& sight, int64_t base, int64_t begin, int64_t bytes) {
+  const auto offset = sum_of(base, begin);
+  return offset && lies_within(kInsideBytes, *offset, bytes) ? sight.board.inside(sight.number) + *offset
+                                                             : nullptr;
+}
+
+// The peer's bytes [begin, end) of its input, which are part of what its header says.
+const std::byte* in_place(const Sight& sight, const Header& header, int64_t begin, int64_t end) {
+  switch (header.path) {
+    case Path::inside:
+      return in_page(sight, header.base, begin, end - begin);
+    case Path::packed:
+      return in_payloads(sight, header.base, begin, end - begin);
+    case Path::arena:
+      return in_arena(sight, header, begin);
+    default:
+      return nullptr;
+  }
+}
+
 // Bytes from the first element of the peer's input to the first of the box.
 int64_t begin_of(const Sight& sight, const Said& said, const Pull& pull, int64_t index) {
   const bool is_known =
@@ -123,8 +143,15 @@ Said hear(const Sight& sight) {
   Said said;
   said.header = hear_header(sight);
   const Header& header = said.header;
-  if (header.dims > kMaxDims || header.path > Path::staged)
+  const bool is_inside = header.path == Path::inside;
+  const bool is_one_run = header.dims == 1 && header.is_listed == 0 && header.element_bytes > 0;
+  if (header.dims > kMaxDims || header.path > Path::inside || (is_inside && !is_one_run))
     refuse_header(sight.peer, "has an invalid header");
+  if (is_inside) {
+    said.shape = one_dim(header.span_bytes / header.element_bytes);
+    said.strides = one_dim(header.element_bytes);
+    return said;
+  }
   const Lists lists = sight.board.lists(sight.number, header.dims);
   said.shape = FixedDims(std::span<const int64_t>(lists.shape(), header.dims));
   said.strides = FixedDims(std::span<const int64_t>(lists.strides(), header.dims));
@@ -147,13 +174,23 @@ Source locate(const Sight& sight, const Said& said, const Pull& pull, int64_t in
   if (header.path == Path::staged) return {};
   const int64_t end = end_of(said, pull, begin, element_bytes);
   if (begin < 0 || end > header.span_bytes) refuse_header(pull.peer, "has no such box in its memory");
-  const std::byte* data = header.path == Path::arena ? in_arena(sight, header, begin)
-                                                     : in_payloads(sight, header.base, begin, end - begin);
+  const std::byte* data = in_place(sight, header, begin, end);
   if (data == nullptr) refuse_header(pull.peer, "has its input outside its memory");
   return {.data = data, .strides = said.strides};
 }
 
+// There is no list: the run must be all of the input, or the inputs of all ranks are of one size.
+const std::byte* find_run_inside(const Sight& sight, const Header& header, const Run& run) {
+  const int64_t begin = run.from == kUnknown ? 0 : run.from;
+  const int64_t expected = run.input_bytes == kUnknown ? run.bytes : run.input_bytes;
+  if (header.number != sight.number || header.dims != 1 || header.element_bytes != run.element_bytes ||
+      header.span_bytes != expected || !lies_within(expected, begin, run.bytes))
+    return nullptr;
+  return in_page(sight, header.base, begin, run.bytes);
+}
+
 const std::byte* find_run(const Sight& sight, const Header& header, const Run& run) {
+  if (header.path == Path::inside) return find_run_inside(sight, header, run);
   const Lists lists = sight.board.lists(sight.number, 1);
   const int64_t first = copied(lists.first()[sight.reader]);
   if (header.number != sight.number || header.dims != 1 || header.is_listed == 0 || first < 0 ||
@@ -165,15 +202,12 @@ const std::byte* find_run(const Sight& sight, const Header& header, const Run& r
       !lies_within(header.span_bytes, begin, run.bytes))
     return nullptr;
   if (run.input_bytes != kUnknown && header.span_bytes != run.input_bytes) return nullptr;
-  if (header.path == Path::packed) return in_payloads(sight, header.base, begin, run.bytes);
-  return header.path == Path::arena ? in_arena(sight, header, begin) : nullptr;
+  return in_place(sight, header, begin, begin + run.bytes);
 }
 
 const std::byte* find_input(const Sight& sight, const Header& header) {
-  const std::byte* found = nullptr;
   if (header.path == Path::staged) return nullptr;
-  if (header.path == Path::packed) found = in_payloads(sight, header.base, 0, header.span_bytes);
-  if (header.path == Path::arena) found = in_arena(sight, header, 0);
+  const std::byte* found = in_place(sight, header, 0, header.span_bytes);
   if (found == nullptr) refuse_header(sight.peer, "has an invalid header");
   return found;
 }

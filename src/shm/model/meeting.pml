@@ -2,7 +2,8 @@
  *
  * Modelled: SharedGroup::run_one, goes_on, guarded, tell_apart and ~SharedGroup (group.cpp); publish, enter, meet,
  * hand_back_payload, say_read, await_reader (header.cpp); Execution::finish and ContiguousExecution::leave, for inputs
- * beside the header and in the arena. Rings are the subject of rings.pml.
+ * beside the header and in the arena. An input inside the header's page is written and read with the page's bytes.
+ * Rings are the subject of rings.pml.
  *
  * A write of bytes is two steps, and so is a read: in between the bytes are half written, or half read. What bytes
  * hold is a tag: the call they were written for, and by whom. A rank scrubs its page and its payload of the call

@@ -140,6 +140,24 @@ TEST_P(HostGroups, SizesAndMemoryOfAllKindsMeet) {
   EXPECT_EQ(run(n, body), Endings(static_cast<size_t>(n)));
 }
 
+// 32 numbers fit the header's page, 33 lie beside it; of a reduction the page has what the others take.
+TEST_P(HostGroups, InputsInsideAndBesideTheHeaderMeet) {
+  const int64_t n = GetParam();
+  const auto body = [n](const HostGroup& group) {
+    constexpr std::array<int64_t, 7> kSizes = {32, 33, 1, 0, 16, 31, 17'000};
+    for (int64_t shift = 0; shift < static_cast<int64_t>(kSizes.size()); ++shift) {
+      Ints sizes;
+      for (int64_t r = 0; r < n; ++r) sizes.push_back(kSizes[static_cast<size_t>(r + shift) % kSizes.size()]);
+      for (const bool shared : {false, true}) {
+        check_gather(group, sizes, shared);
+        check_scatter(group, sizes, shared);
+        check_exchange(group, sizes, shared);
+      }
+    }
+  };
+  EXPECT_EQ(run(n, body), Endings(static_cast<size_t>(n)));
+}
+
 TEST_P(HostGroups, RanksThatExpectOtherSizesAreTold) {
   const int64_t n = GetParam();
   if (n == 1) GTEST_SKIP() << "one rank agrees with itself";
