@@ -3,6 +3,8 @@
 `scripts/setup peers` makes that folder: build/peers/PACKAGE for each line of requirements-peers.txt. A program of ranks
 is compiled once for each binary interface: Open MPI 4 and 5 share libmpi.so.40; MPICH and Intel MPI share libmpi.so.12.
 Ranks pin themselves (bench/ranks/meeting.h), so every launcher is told to pin nobody.
+
+oneCCL counts as one of them where it is asked for: it runs over Intel MPI, and its reductions take equal sizes alone.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 BUILD = Path(__file__).resolve().parent.parent / "build"
 RANK_PROGRAMS = BUILD / "release" / "bench"
 PEERS = BUILD / "peers"
-OPEN_MPI, MPICH, INTEL_MPI = FAMILIES = ("Open MPI", "MPICH", "Intel MPI")
+OPEN_MPI, MPICH, INTEL_MPI, ONE_CCL = FAMILIES = ("Open MPI", "MPICH", "Intel MPI", "oneCCL")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,28 @@ def found_mpis(peers: Path = PEERS) -> list[Mpi]:
     return [mpi for mpi in candidates if mpi.program.exists() and shutil.which(mpi.launcher)]
 
 
+def found_oneccl(peers: Path = PEERS) -> list[Mpi]:
+    """oneCCL, whose calls are carried out by the thread that makes them; nothing if it is not there."""
+    folder = peers.resolve() / "oneccl"
+    intel = _intel_mpi(peers.resolve())
+    libraries = f"{intel.environment['LD_LIBRARY_PATH']}:{folder / 'lib'}"
+    one_ccl = Mpi(
+        ONE_CCL,
+        _installed_version(folder, "oneccl-*"),
+        intel.launcher,
+        RANK_PROGRAMS / "oneccl_ranks",
+        {
+            **intel.environment,
+            "LD_LIBRARY_PATH": libraries,
+            "CCL_ATL_TRANSPORT": "mpi",
+            "CCL_WORKER_OFFLOAD": "0",
+            "CCL_LOG_LEVEL": "error",
+        },
+        crowded_environment=intel.crowded_environment,
+    )
+    return [one_ccl] if one_ccl.program.exists() and shutil.which(one_ccl.launcher) else []
+
+
 def versions_of(mpis: Sequence[Mpi]) -> dict[str, str]:
     """What each ran with, for the JSON: the name and all settings."""
     return {mpi.name: " ".join((*(f"{k}={v}" for k, v in mpi.environment.items()), *mpi.options)) for mpi in mpis}
@@ -118,23 +142,9 @@ def _printed_version(command: list[str]) -> str:
 
 
 def _of_peers(peers: Path) -> list[Mpi]:
-    intel, open_mpi, mpich = (peers / package for package in ("impi-rt", "openmpi", "mpich"))
-    common = RANK_PROGRAMS / "mpich_abi_ranks"
-    of_intel = {
-        "LD_LIBRARY_PATH": str(intel / "lib"),
-        "I_MPI_ROOT": str(intel),
-        "I_MPI_FABRICS": "shm",
-        "I_MPI_PIN": "0",
-    }
+    open_mpi, mpich = (peers / package for package in ("openmpi", "mpich"))
     return [
-        Mpi(
-            INTEL_MPI,
-            _installed_version(intel),
-            str(intel / "bin" / "mpiexec.hydra"),
-            common,
-            of_intel,
-            crowded_environment={"I_MPI_THREAD_YIELD": "3"},
-        ),
+        _intel_mpi(peers),
         Mpi(
             OPEN_MPI,
             _installed_version(open_mpi),
@@ -148,14 +158,31 @@ def _of_peers(peers: Path) -> list[Mpi]:
             MPICH,
             _installed_version(mpich),
             str(mpich / "bin" / "mpiexec.hydra"),
-            common,
+            RANK_PROGRAMS / "mpich_abi_ranks",
             {"LD_LIBRARY_PATH": str(mpich / "lib")},
         ),
     ]
 
 
-def _installed_version(folder: Path) -> str:
+def _intel_mpi(peers: Path) -> Mpi:
+    intel = peers / "impi-rt"
+    return Mpi(
+        INTEL_MPI,
+        _installed_version(intel),
+        str(intel / "bin" / "mpiexec.hydra"),
+        RANK_PROGRAMS / "mpich_abi_ranks",
+        {
+            "LD_LIBRARY_PATH": str(intel / "lib"),
+            "I_MPI_ROOT": str(intel),
+            "I_MPI_FABRICS": "shm",
+            "I_MPI_PIN": "0",
+        },
+        crowded_environment={"I_MPI_THREAD_YIELD": "3"},
+    )
+
+
+def _installed_version(folder: Path, package: str = "*") -> str:
     """As the package's own metadata say."""
-    for found in folder.glob("lib/python3*/site-packages/*.dist-info"):
+    for found in folder.glob(f"lib/python3*/site-packages/{package}.dist-info"):
         return found.name.removesuffix(".dist-info").partition("-")[2]
     return "?"

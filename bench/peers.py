@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.mpis import PEERS, Mpi, are_crowded, found_mpis, is_mpi, kind_of, versions_of
+from bench.mpis import PEERS, Mpi, are_crowded, found_mpis, found_oneccl, is_mpi, kind_of, versions_of
 from bench.peak_memory import available_bytes
 from bench.report import (
     OUTPUT_FOLDER,
@@ -85,7 +85,7 @@ class Compared:
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     began = time.monotonic()
-    mpis = found_mpis(options.peers)
+    mpis = found_mpis(options.peers) + (found_oneccl(options.peers) if options.oneccl else [])
     sizes = [64, 4 * KIB, 64 * KIB, 1 * MIB] if options.quick else SIZES
     sizes = [size for size in sizes if size <= options.most_mib * MIB]
     rows: list[PeerRow] = []
@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=5, help="whole runs, each with ranks of its own (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.4, help="for one case, at least three turns each")
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder of newer MPIs (default: build/peers)")
+    parser.add_argument("--oneccl", action="store_true", help="race oneCCL too (scripts/setup oneccl)")
     parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
     return parser
 
