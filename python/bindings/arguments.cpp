@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "ops/call/arguments.h"
 #include "ops/call/capture.h"
@@ -42,27 +42,45 @@ bool names_group(const py::handle& value) {
   return py::isinstance<py::str>(value) || py::isinstance<c10d::ProcessGroup>(value) || is_device_mesh(value);
 }
 
-// The lock of the interpreter guards it. Never destroyed: groups may outlive the end of main.
-std::unordered_set<const PyObject*>& watched_groups() {
-  static auto* watched = new std::unordered_set<const PyObject*>;
+// The library's groups for those of Python's that it has seen. The lock of the interpreter guards them. Never
+// destroyed: groups may outlive the end of main.
+std::unordered_map<const PyObject*, Group>& watched_groups() {
+  static auto* watched = new std::unordered_map<const PyObject*, Group>;
   return *watched;
 }
 
-// Returns a process group of Python's, which this rank leaves as soon as Python has released it.
-c10::intrusive_ptr<c10d::ProcessGroup> watched(const py::handle& value) {
-  auto group = value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>();
-  if (!watched_groups().insert(value.ptr()).second) return group;
+// Drops the library's group for a process group, which this rank leaves unless somebody else owns it.
+void drop_watched(const PyObject* key, const c10::weak_intrusive_ptr<c10d::ProcessGroup>& weak) {
+  auto dropped = watched_groups().extract(key);
+  const py::gil_scoped_release release;
+  if (!dropped.empty()) dropped.mapped() = Group::alone();
+  leave_if_unowned(weak);
+}
+
+// Returns the group for a process group of Python's, which this rank leaves as soon as Python has released
+// it.
+const Group& watched(const py::handle& value) {
+  const auto known = watched_groups().find(value.ptr());
+  if (known != watched_groups().end()) return known->second;
+  const auto group = value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>();
   const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(group);
   const auto when_gone = [key = value.ptr(), weak](const py::handle& reference) {
-    watched_groups().erase(key);
-    {
-      const py::gil_scoped_release release;
-      leave_if_unowned(weak);
-    }
+    drop_watched(key, weak);
     reference.dec_ref();  // it was released below, to live until now
   };
   (void)py::weakref(value, py::cpp_function(when_gone)).release();
-  return group;
+  return watched_groups().emplace(value.ptr(), Group(group)).first->second;
+}
+
+// The same with the global ranks of its ranks.
+Group watched_with_ranks(const py::handle& value, const py::handle& global_ranks) {
+  (void)watched(value);
+  return {value.cast<c10::intrusive_ptr<c10d::ProcessGroup>>(), *read_sizes("ranks", global_ranks)};
+}
+
+// Whether the value is this word, which is told without a copy of it.
+bool is_word(const py::handle& value, const char* word) {
+  return PyUnicode_Check(value.ptr()) && PyUnicode_CompareWithASCIIString(value.ptr(), word) == 0;
 }
 
 }  // namespace
@@ -132,9 +150,12 @@ std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
   return sizes;
 }
 
-Grad read_grad(const py::handle& value) { return grad_from_name(read_word("grad", value)); }
+Grad read_grad(const py::handle& value) {
+  return is_word(value, "sum") ? Grad::sum : grad_from_name(read_word("grad", value));
+}
 
 Op read_op(const py::handle& value) {
+  if (is_word(value, "sum")) return Op::sum;
   try {
     return op_from_name(read_word("op", value));
   } catch (const BadArgument&) {
@@ -144,9 +165,10 @@ Op read_op(const py::handle& value) {
   }
 }
 
-Group read_group(const py::handle& value) {
-  if (value.is_none()) return Group::alone();  // a world that C++ code has joined does not count here
-  return {watched(value)};
+const Group& read_group(const py::handle& value) {
+  // A world that C++ code has joined does not count here.
+  static const auto* alone = new Group(Group::alone());
+  return value.is_none() ? *alone : watched(value);
 }
 
 ReadGroup read_any_group(const py::handle& value, const char* op) {
@@ -154,12 +176,12 @@ ReadGroup read_any_group(const py::handle& value, const char* op) {
   const py::tuple group_and_ranks = found;
   const py::object group = group_and_ranks[0];
   if (group.is_none()) return {.object = group, .group = Group::alone()};
-  return {.object = group, .group = Group(watched(group), *read_sizes("ranks", group_and_ranks[1]))};
+  return {.object = group, .group = watched_with_ranks(group, group_and_ranks[1])};
 }
 
 Group read_group(const py::handle& value, const py::handle& global_ranks) {
   if (value.is_none() || global_ranks.is_none()) return read_group(value);
-  return {watched(value), *read_sizes("ranks", global_ranks)};
+  return watched_with_ranks(value, global_ranks);
 }
 
 py::tuple as_tuple(const Sizes& sizes) {

@@ -42,8 +42,8 @@ Op read_op(const py::handle& value);
 // else nothing.
 std::string hint_at_group(const py::handle& value);
 
-// None means no group.
-Group read_group(const py::handle& value);
+// None means no group. The result lives as long as the value.
+const Group& read_group(const py::handle& value);
 
 // The same with the global ranks of the group, which may be None: then the process group tells them itself.
 Group read_group(const py::handle& value, const py::handle& global_ranks);

@@ -4,6 +4,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <array>
+#include <utility>
+
 #include "arguments.h"
 #include "bindings.h"
 #include "call.h"
@@ -139,6 +142,39 @@ Handle mapped_handle(const Handle& handle, const py::function& function) {
   return {.wait = std::move(wait), .is_completed = handle.is_completed};
 }
 
+// A function of the module that takes arguments by position alone. To find out which function is meant, and
+// to convert its arguments, pybind11 takes longer than the calls of a few bytes themselves.
+template <auto function, size_t... index>
+PyObject* called(PyObject* const* arguments, std::index_sequence<index...> /*arguments*/) {
+  try {
+    return function(py::reinterpret_borrow<py::object>(arguments[index])...).release().ptr();
+  } catch (...) {
+    py::detail::try_translate_exceptions();
+    return nullptr;
+  }
+}
+
+template <auto function, size_t count>
+PyObject* called_with(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t given) {
+  if (given == static_cast<Py_ssize_t>(count))
+    return called<function>(arguments, std::make_index_sequence<count>());
+  PyErr_Format(PyExc_TypeError, "%zu arguments are expected, not %zd", count, given);
+  return nullptr;
+}
+
+template <auto function, size_t count>
+PyMethodDef method(const char* name) {
+  auto* const called = reinterpret_cast<void (*)()>(&called_with<function, count>);
+  return {name, reinterpret_cast<PyCFunction>(called), METH_FASTCALL, nullptr};
+}
+
+void bind_plain_calls(py::module_& module) {
+  static std::array<PyMethodDef, 5> methods = {
+      method<&all_gather_v_of, 7>("all_gather_v"), method<&reduce_scatter_v_of, 7>("reduce_scatter_v"),
+      method<&all_reduce_of, 6>("all_reduce"), method<&all_to_all_v_of, 7>("all_to_all_v"), PyMethodDef{}};
+  if (PyModule_AddFunctions(module.ptr(), methods.data()) != 0) throw py::error_already_set();
+}
+
 void bind_handle(py::module_& module) {
   py::class_<Handle> handle(module, "Handle");
   handle.attr("__module__") = "shardway";
@@ -156,10 +192,7 @@ void bind_handle(py::module_& module) {
 
 void bind_collectives(py::module_& module) {
   bind_handle(module);
-  module.def("all_gather_v", &all_gather_v_of);
-  module.def("reduce_scatter_v", &reduce_scatter_v_of);
-  module.def("all_reduce", &all_reduce_of);
-  module.def("all_to_all_v", &all_to_all_v_of);
+  bind_plain_calls(module);
   module.def("gather_sizes", &gather_sizes_of);
   module.def("split_by_rank", &split_by_rank_of);
 }

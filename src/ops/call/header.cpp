@@ -176,18 +176,41 @@ Agreement agree(const Call& call, const Group& group) {
 }
 
 void agree_and_move(const Call& call, const Group& group,
-                    const std::function<std::optional<RouteCall>(Agreement)>& decide) {
+                    const std::function<std::optional<RouteCall>(Agreement)>& decide, KeptCall* kept) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   Opening opening{.block = block_of(call, group, /*slot_bytes=*/-1), .row_bytes = row_bytes(group)};
   if (call.problem.empty()) show_input(call, group, opening);
   const Subject subject{
       .mark = kHeaders, .name = name_of(call.collective), .words = [&call] { return described(call); }};
   const auto decide_here = [&](Blocks blocks) {
+    if (kept != nullptr) kept->hear(blocks);
     return decide(agreement_in(std::move(blocks), call, group));
   };
   numbered(group, [&] {
     named(name_of(call.collective), [&] { group.transport().meet(opening, subject, decide_here); });
   });
+  if (kept == nullptr) return;
+  kept->opening = std::move(opening);
+  kept->opening.x.reset();
+  kept->opening.all_reduce = nullptr;
+}
+
+void agree_again(KeptCall& kept, KeptCalls& calls, const RouteCall& moves, const Group& group,
+                 const std::function<Call()>& read,
+                 const std::function<std::optional<RouteCall>(const Call&, Agreement)>& decide) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const char* name = name_of(kept.collective());
+  Opening& opening = kept.opening;
+  opening.x = moves.x;
+  opening.all_reduce = moves.route->pattern == Pattern::all_reduce ? &moves : nullptr;
+  const Subject subject{.mark = kHeaders, .name = name, .words = [&read] { return described(read()); }};
+  const auto decide_here = [&](Blocks blocks) -> std::optional<RouteCall> {
+    if (kept.is_heard_again(blocks)) return moves;
+    const Call call = read();
+    return decide(call, agreement_in(std::move(blocks), call, group));
+  };
+  numbered(group, [&] { named(name, [&] { calls.transport().meet(opening, subject, decide_here); }); });
+  opening.x.reset();
 }
 
 bool skips_exchange(const at::Tensor& x, const Group& group) {

@@ -12,6 +12,7 @@
 
 #include "shardway/collectives.h"
 #include "terms/comparison.h"
+#include "transport/common/kept_calls.h"
 #include "transport/common/transport.h"
 
 namespace shardway {
@@ -97,9 +98,16 @@ Agreement agree(const Call& call, const Group& group);
 std::vector<Agreement> agree(const std::vector<Call>& calls, const Group& group);
 
 // The same for a transport that moves in the meeting (Transport::meet): it then makes the moves that `decide`
-// returns.
+// returns. If given, `kept` keeps what this rank and the others said.
 void agree_and_move(const Call& call, const Group& group,
-                    const std::function<std::optional<RouteCall>(Agreement)>& decide);
+                    const std::function<std::optional<RouteCall>(Agreement)>& decide,
+                    KeptCall* kept = nullptr);
+
+// The same for a call that is kept: `moves` are those that follow if every rank says what it said before.
+// Otherwise the ranks agree anew: `read` returns the call, and `decide` is asked for the moves.
+void agree_again(KeptCall& kept, KeptCalls& calls, const RouteCall& moves, const Group& group,
+                 const std::function<Call()>& read,
+                 const std::function<std::optional<RouteCall>(const Call&, Agreement)>& decide);
 
 // What the moves of a call are about, once its ranks have agreed. `name` outlives the call.
 Subject moves_of(const char* name, uint64_t number);

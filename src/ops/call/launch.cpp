@@ -230,6 +230,17 @@ class UnderWay {
   }
   bool has_moved() const { return has_moved_; }
 
+  const Sizes& sizes() const { return launch_.sizes; }
+
+  // Called once the moves have been made. Returns whether the call can be kept: another one may not have the
+  // same gradient.
+  bool keep_in(KeptCall& kept) {
+    if (launch_.differentiable || !has_moved_) return false;
+    kept.route = std::move(launch_.forward);
+    kept.sizes = launch_.sizes;
+    return true;
+  }
+
   void start() {
     const at::AutoDispatchBelowADInplaceOrView guard;
     transfer_ = numbered(group_, [&] {
@@ -434,6 +445,44 @@ Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch
   });
   if (!under_way->has_moved()) under_way->start();
   return under_way->result();
+}
+
+Ragged launch_and_keep(const CallKey& key, KeptCalls& calls, const Anew& anew, const Group& group) {
+  const Call call = anew.read();
+  auto kept = call.problem.empty() ? std::make_unique<KeptCall>(key) : nullptr;
+  std::optional<UnderWay> under_way;
+  const auto decide = [&](Agreement agreement) {
+    under_way.emplace(anew.decide(call, std::move(agreement)), group, nullptr);
+    return under_way->moves();
+  };
+  agree_and_move(call, group, decide, kept.get());
+  if (!under_way->has_moved()) under_way->start();
+  Ragged result{.tensor = {}, .sizes = under_way->sizes()};
+  if (kept && under_way->keep_in(*kept)) calls.put(std::move(kept));
+  result.tensor = under_way->result().wait();
+  return result;
+}
+
+Ragged launch_again(std::unique_ptr<KeptCall> kept, const CallKey& key, KeptCalls& calls, const Anew& anew,
+                    const Group& group) {
+  const at::Tensor out = key.out != nullptr ? *key.out : fresh_output(kept->route, key.x);
+  std::optional<UnderWay> changed;
+  const auto decide = [&](const Call& call, Agreement agreement) {
+    Launch launch = anew.decide(call, std::move(agreement));
+    // An all-reduce is under way: it writes to the output that it began with.
+    if (!launch.out && launch.forward.pattern == Pattern::all_reduce) launch.fresh = out;
+    changed.emplace(std::move(launch), group, nullptr);
+    return changed->moves();
+  };
+  agree_again(*kept, calls, {.route = &kept->route, .x = key.x, .out = out}, group, anew.read, decide);
+  if (changed) {
+    const Sizes sizes = changed->sizes();
+    return {.tensor = changed->result().wait(), .sizes = sizes};
+  }
+  if (key.out != nullptr && !out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
+  Ragged result{.tensor = out, .sizes = kept->sizes};
+  calls.put(std::move(kept));
+  return result;
 }
 
 }  // namespace shardway

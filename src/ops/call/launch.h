@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -53,5 +54,18 @@ Async<std::vector<at::Tensor>> launch_all(std::vector<Launch> launches, const Gr
 // Collective; only for a transport that moves in meetings.
 Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch(Agreement)>& decide,
                                     const Group& group);
+
+// How a call is made if it was not kept, or if a rank says something else than when it was kept.
+struct Anew {
+  std::function<Call()> read;
+  std::function<Launch(const Call&, Agreement)> decide;
+};
+
+// The same for a plain call of this key, which `calls` keeps for the next one.
+Ragged launch_and_keep(const CallKey& key, KeptCalls& calls, const Anew& anew, const Group& group);
+
+// The same for a call that `calls` has kept.
+Ragged launch_again(std::unique_ptr<KeptCall> kept, const CallKey& key, KeptCalls& calls, const Anew& anew,
+                    const Group& group);
 
 }  // namespace shardway

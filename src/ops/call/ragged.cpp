@@ -14,15 +14,11 @@ Sizes Settled::sizes_along_dim(const Group& group) const {
   return sizes;
 }
 
-namespace {
-
 Settled settled_by(Agreement agreement) {
   Settled settled{.agreement = std::move(agreement)};
   settled.differentiable = settled.agreement->any_requires_grad();
   return settled;
 }
-
-}  // namespace
 
 Settled settle(const Call& call, const Group& group, bool sizes_known) {
   const char* name = name_of(call.collective);

@@ -23,6 +23,8 @@ struct Settled {
   Sizes sizes_along_dim(const Group& group) const;
 };
 
+Settled settled_by(Agreement agreement);
+
 // Exchanges headers if the sizes are not known to all ranks or if every call is checked. Throws
 // c10::ValueError for the call's problem, on every rank if there was an exchange.
 Settled settle(const Call& call, const Group& group, bool sizes_known);

@@ -1,5 +1,8 @@
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
+#include "ops/call/again.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
@@ -21,35 +24,47 @@ Call read_call(const at::Tensor& x, const AllReduceOptions& options) {
   return call;
 }
 
+// A call with its moves, which are known before the ranks meet. It is neither copied nor moved.
+struct KnownCall {
+  KnownCall(const at::Tensor& x, const AllReduceOptions& options) : call(read_call(x, options)) {
+    if (!call.problem.empty() || !options.group.distributed()) return;
+    route = all_reduce_route(x.sizes().vec(), options.group.rank(), options.group.size(), options.op);
+    leg = {&route, materialized(x), options.out ? *options.out : fresh_output(route, x)};
+    call.leg = &leg;
+  }
+  KnownCall(const KnownCall&) = delete;
+  KnownCall& operator=(const KnownCall&) = delete;
+
+  Call call;
+  Route route = {};
+  RouteCall leg = {};
+};
+
+Launch launch_of(const KnownCall& known, const AllReduceOptions& options, Settled& settled,
+                 Progress progress) {
+  Launch run{.x = known.call.x,
+             .collective = Collective::all_reduce,
+             .number = settled.number(),
+             .forward = known.route,
+             .differentiable = settled.differentiable,
+             .out = options.out,
+             .fresh = known.leg.out,
+             .known = std::move(settled.known),
+             .progress = progress};
+  if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
+  if (options.grad == Grad::local) run.differentiable = known.call.requires_grad();
+  return run;
+}
+
 }  // namespace
 
 Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& options, Progress progress) {
   const Group& group = options.group;
-  Call call = read_call(x, options);
-  if (!group.distributed()) return pass_through(call, options.out, group);
-
+  const KnownCall known(x, options);
+  if (!group.distributed()) return pass_through(known.call, options.out, group);
   const bool is_known = named("all_reduce", [&] { return skips_exchange(x, group); });
-  Route route;
-  RouteCall leg;
-  if (call.problem.empty()) {
-    route = all_reduce_route(x.sizes().vec(), group.rank(), group.size(), options.op);
-    leg = {&route, materialized(x), options.out ? *options.out : fresh_output(route, x)};
-    call.leg = &leg;
-  }
-  return run_call(call, group, is_known, [&](Settled& settled) {
-    Launch run{.x = x,
-               .collective = Collective::all_reduce,
-               .number = settled.number(),
-               .forward = route,
-               .differentiable = settled.differentiable,
-               .out = options.out,
-               .fresh = leg.out,
-               .known = std::move(settled.known),
-               .progress = progress};
-    if (run.differentiable) run.backward = gradient_route(run.forward, options.grad);
-    if (options.grad == Grad::local) run.differentiable = call.requires_grad();
-    return run;
-  });
+  return run_call(known.call, group, is_known,
+                  [&](Settled& settled) { return launch_of(known, options, settled, progress); });
 }
 
 Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& options) {
@@ -63,6 +78,17 @@ Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& 
 at::Tensor all_reduce(const at::Tensor& x, const AllReduceOptions& options) {
   const Recording recording("all_reduce", x);
   options.group.check_meant("all_reduce");
+  const CallKey key{.collective = Collective::all_reduce,
+                    .op = options.op,
+                    .grad = static_cast<uint8_t>(options.grad),
+                    .x = x,
+                    .out = options.out ? &*options.out : nullptr};
+  std::optional<KnownCall> known;
+  const auto read = [&] { return known.emplace(x, options).call; };
+  const auto decide = [&](const Call&, Settled& settled) {
+    return launch_of(*known, options, settled, Progress::by_caller);
+  };
+  if (auto made = made_again(key, options.group, read, decide)) return std::move(made->tensor);
   return start_all_reduce(x, options, Progress::by_caller).wait();
 }
 

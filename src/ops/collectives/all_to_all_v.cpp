@@ -3,6 +3,7 @@
 #include <numeric>
 #include <optional>
 
+#include "ops/call/again.h"
 #include "ops/call/agreed_sizes.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
@@ -143,6 +144,17 @@ Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
   const Recording recording("all_to_all_v", x, send_sizes);
   options.group.check_meant("all_to_all_v");
+  const CallKey key{.collective = Collective::all_to_all_v,
+                    .dim = options.dim,
+                    .x = x,
+                    .out = options.out ? &*options.out : nullptr,
+                    .sizes = &send_sizes,
+                    .recv_sizes = options.recv_sizes ? &*options.recv_sizes : nullptr};
+  const auto read = [&] { return read_call(x, send_sizes, options); };
+  const auto decide = [&](const Call& call, Settled& settled) {
+    return launch_of(call, options, settled, Progress::by_caller);
+  };
+  if (auto made = made_again(key, options.group, read, decide)) return *std::move(made);
   return start_all_to_all_v(x, send_sizes, options, Progress::by_caller).wait();
 }
 

@@ -1,5 +1,6 @@
 #include <ATen/core/Tensor.h>
 
+#include "ops/call/again.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
@@ -82,6 +83,17 @@ Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatte
 at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options) {
   const Recording recording("reduce_scatter_v", x, options.sizes);
   options.group.check_meant("reduce_scatter_v");
+  const CallKey key{.collective = Collective::reduce_scatter_v,
+                    .op = options.op,
+                    .dim = options.dim,
+                    .x = x,
+                    .out = options.out ? &*options.out : nullptr,
+                    .sizes = options.sizes ? &*options.sizes : nullptr};
+  const auto read = [&] { return read_call(x, options); };
+  const auto decide = [&](const Call& call, Settled& settled) {
+    return launch_of(call, options, settled, Progress::by_caller);
+  };
+  if (auto made = made_again(key, options.group, read, decide)) return std::move(made->tensor);
   return start_reduce_scatter_v(x, options, Progress::by_caller).wait();
 }
 

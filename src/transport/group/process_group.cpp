@@ -22,6 +22,7 @@
 #include "transport/common/exchange.h"
 #include "transport/common/giving_up.h"
 #include "transport/common/home_process.h"
+#include "transport/common/kept_calls.h"
 #include "transport/common/knows_hosts.h"
 #include "transport/common/param_comms.h"
 #include "transport/common/repeated_moves.h"
@@ -136,9 +137,11 @@ bool are_on_cpu(const std::vector<RouteCall>& calls) {
   return std::all_of(calls.begin(), calls.end(), [](const RouteCall& call) { return call.x.is_cpu(); });
 }
 
+// Several threads may use one: those that call, and that of the calls that are posted.
 class ProcessGroupTransport : public Transport,
                               public SharesMemory,
                               public RepeatsMoves,
+                              public KeepsCalls,
                               public KnowsHosts,
                               public GivesUp {
  public:
@@ -164,6 +167,11 @@ class ProcessGroupTransport : public Transport,
     if (auto engine = own_engine(*group_)) return engine;
     const std::lock_guard lock(known_->mutex);
     return known_->better ? shm_engine_of(*known_->better) : nullptr;
+  }
+  KeptCalls* kept_calls() override {
+    KeptCalls* const kept = kept_calls_.load(std::memory_order_acquire);  // pairs with better()
+    if (kept != nullptr) follow_timeout();
+    return kept;
   }
   GroupLabel label() const { return {.name = group_->getGroupName(), .description = group_->getGroupDesc()}; }
 
@@ -207,7 +215,7 @@ class ProcessGroupTransport : public Transport,
 
   Blocks all_gather_block(const at::Tensor& mine, int64_t row_bytes, const Subject& subject) override {
     Transport& used = of_cpu();
-    if (&used != c10d_.get()) return used.all_gather_block(mine, row_bytes, subject);
+    if (&used != made_c10d()) return used.all_gather_block(mine, row_bytes, subject);
     if (is_fake(*group_)) return repeated(mine, size_, row_bytes);
     Blocks blocks;
     known_->queue->in_turn([&] {
@@ -220,7 +228,7 @@ class ProcessGroupTransport : public Transport,
   std::unique_ptr<Transfer> start(const Route& route, const at::Tensor& x, const at::Tensor& out,
                                   const KnownInputs& known, const Subject& subject) override {
     Transport& used = of_tensor(x);
-    if (&used != c10d_.get() || is_fake(*group_)) return used.start(route, x, out, known, subject);
+    if (&used != made_c10d() || is_fake(*group_)) return used.start(route, x, out, known, subject);
     std::unique_ptr<Transfer> transfer;
     const auto start_here = [&] {
       transfer = calls().start(subject.name, static_cast<int64_t>(x.numel() > 0 ? x.nbytes() : out.nbytes()),
@@ -245,13 +253,18 @@ class ProcessGroupTransport : public Transport,
 
  private:
   Transport& c10d() {
-    if (!c10d_) {
-      known_->home.check();
+    if (Transport* made = made_c10d()) return *made;
+    known_->home.check();
+    std::call_once(has_c10d_, [this] {
       c10d_ = is_virtual(*group_) ? make_virtual_transport(group_, known_->queue, known_->room.ledger)
                                   : make_c10d_transport(group_, known_->queue, known_->room);
-    }
+      made_c10d_.store(c10d_.get(), std::memory_order_release);  // pairs with made_c10d()
+    });
     return *c10d_;
   }
+
+  // What c10d() returned before.
+  Transport* made_c10d() const { return made_c10d_.load(std::memory_order_acquire); }
 
   EngineCalls& calls() {
     std::call_once(known_->has_calls, [this] {
@@ -278,6 +291,8 @@ class ProcessGroupTransport : public Transport,
     const bool has_memory = known_->better != nullptr && own_engine(*group_) == nullptr;
     const auto engine = has_memory ? shm_engine_of(*known_->better) : nullptr;
     memory_.store(engine ? &engine->group() : nullptr, std::memory_order_relaxed);
+    auto* keeps = dynamic_cast<KeepsCalls*>(known_->better.get());
+    kept_calls_.store(keeps != nullptr ? keeps->kept_calls() : nullptr, std::memory_order_release);
     found_better_.store(known_->better.get(), std::memory_order_release);  // pairs with found_better()
     return known_->better.get();
   }
@@ -303,9 +318,11 @@ class ProcessGroupTransport : public Transport,
   // better().
   bool moves_by_ipc(c10::Device device) {
     if (!device.is_cuda()) return false;
-    if (!by_ipc_) by_ipc_ = decide_ipc(device);
-    return *by_ipc_;
+    ByIpc by_ipc = by_ipc_;
+    if (by_ipc == ByIpc::undecided) by_ipc_ = by_ipc = decide_ipc(device) ? ByIpc::yes : ByIpc::no;
+    return by_ipc == ByIpc::yes;
   }
+  enum class ByIpc : uint8_t { undecided, yes, no };
   bool decide_ipc(c10::Device device);
 
   bool moves_on_devices() {
@@ -339,8 +356,11 @@ class ProcessGroupTransport : public Transport,
   std::shared_ptr<KnownGroup> known_;
   std::atomic<shm::SharedGroup*> memory_ = nullptr;  // of found_better_, where the group's backend has none
   std::atomic<Transport*> found_better_ = nullptr;   // that of known_
+  std::atomic<KeptCalls*> kept_calls_ = nullptr;     // of found_better_
+  std::once_flag has_c10d_;
   std::shared_ptr<Transport> c10d_;
-  std::optional<bool> by_ipc_;
+  std::atomic<Transport*> made_c10d_ = nullptr;  // c10d_, once it is there
+  std::atomic<ByIpc> by_ipc_ = ByIpc::undecided;
 };
 
 std::shared_ptr<Transport> ProcessGroupTransport::decide() {

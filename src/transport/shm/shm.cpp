@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "shm/board/thresholds.h"
+#include "transport/common/kept_calls.h"
 #include "transport/common/transport.h"
 #include "transport/shm/list_call.h"
 #include "transport/shm/repeated_list.h"
@@ -12,7 +13,7 @@
 namespace shardway {
 namespace {
 
-class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves {
+class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves, public KeepsCalls {
  public:
   ShmTransport(std::shared_ptr<ShmEngine> engine, std::vector<int64_t> global_ranks)
       : rank_(engine->group().rank()),
@@ -25,6 +26,7 @@ class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves 
   std::vector<int64_t> global_ranks() override { return global_ranks_; }
   std::chrono::milliseconds timeout() override { return engine_->group().timeout(); }
   std::shared_ptr<ShmEngine> shm_engine() override { return engine_; }
+  KeptCalls* kept_calls() override { return &kept_calls_; }
 
   std::optional<std::string> refuses(c10::Device device) override {
     if (device.is_cpu()) return std::nullopt;
@@ -79,6 +81,7 @@ class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves 
   int64_t size_;
   std::shared_ptr<ShmEngine> engine_;
   std::vector<int64_t> global_ranks_;
+  KeptCalls kept_calls_{*this};
 };
 
 }  // namespace
