@@ -30,6 +30,20 @@ Sizes read_size_tensor(const char* name, const at::Tensor& sizes) {
   return {longs.const_data_ptr<int64_t>(), longs.const_data_ptr<int64_t>() + longs.numel()};
 }
 
+// A tuple of Python's own integers, as most are; nothing for any other value.
+std::optional<Sizes> read_plain_sizes(const py::handle& value) {
+  if (!PyTuple_CheckExact(value.ptr())) return std::nullopt;
+  Sizes sizes(static_cast<size_t>(PyTuple_GET_SIZE(value.ptr())));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    PyObject* const item = PyTuple_GET_ITEM(value.ptr(), static_cast<Py_ssize_t>(i));
+    int overflow = 0;
+    if (!PyLong_CheckExact(item)) return std::nullopt;
+    sizes[i] = PyLong_AsLongLongAndOverflow(item, &overflow);
+    if (overflow != 0) return std::nullopt;
+  }
+  return sizes;
+}
+
 bool is_device_mesh(const py::handle& value) {
   return py::isinstance(value, py::module_::import("torch.distributed.device_mesh").attr("DeviceMesh"));
 }
@@ -138,6 +152,7 @@ std::optional<Sizes> read_sizes(const char* name, const py::handle& value) {
     throw BadArgument(c10::str(name, " is a ", type_name(value),
                                ", not a sequence of integers or a LongTensor", hint_at_group(value)));
   }
+  if (auto plain = read_plain_sizes(value)) return plain;
   Sizes sizes;
   for (const py::handle& item : py::reinterpret_borrow<py::sequence>(value)) {
     const std::optional<int64_t> size = integer_in(item);

@@ -25,6 +25,30 @@ void run_with(PreparedCall& self, const py::object& inputs) {
   self.run(tensors);
 }
 
+// Names the capsules that hold what a function needs.
+constexpr const char* kCall = "shardway.KeptCall";
+
+PyObject* run_as_prepared(PyObject* capsule, PyObject* /*nothing*/) {
+  auto* call = static_cast<PreparedCall*>(PyCapsule_GetPointer(capsule, kCall));
+  try {
+    const py::gil_scoped_release release;
+    call->run();
+  } catch (...) {
+    py::detail::try_translate_exceptions();
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+// A function that runs the call with the tensors that it has. pybind11 would take longer to call one than a
+// run of a few bytes takes.
+py::object repeat_of(const PreparedCall& self) {
+  static PyMethodDef method = {"repeat", &run_as_prepared, METH_NOARGS, nullptr};
+  const py::capsule call(new PreparedCall(self), kCall,
+                         [](void* held) { delete static_cast<PreparedCall*>(held); });
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, call.ptr()));
+}
+
 py::tuple sent_of(const PreparedCall& self) {
   const RunBytes& bytes = self.bytes();
   py::tuple rows(static_cast<size_t>(bytes.ranks));
@@ -52,6 +76,7 @@ std::unique_ptr<link::Vote> make_vote(const py::object& process_group) {
 void bind_prepare(py::module_& module) {
   py::class_<PreparedCall>(module, "KeptCall", "A call that can be made again.")
       .def("run", &run_with, py::arg("inputs") = py::none())
+      .def_property_readonly("repeat", &repeat_of)
       .def(
           "refuse",
           [](PreparedCall& self, const std::string& problem) {

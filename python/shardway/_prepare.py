@@ -41,7 +41,7 @@ class PreparedCall(Generic[Result]):
         self.result = result
         self._kept, self._plain, self._first = kept, plain, first
         self._is_closed = False
-        self._repeat = kept.run if kept.distributed else None
+        self._repeat = kept.repeat if kept.distributed else None
 
     def run(self, tensors: Any = None) -> Result:
         """Makes the call again, on every rank of its group, and returns `result`.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <tuple>
 
 #include "backend/call_options.h"
 #include "backend/facts.h"
@@ -46,6 +47,29 @@ void ended_if_bad(shm::SharedGroup& group, Body&& body) {
     throw;
   }
 }
+
+// How the calls of CPU tensors are made. Refers to what belongs to the backend.
+struct OnCpu {
+  ShmEngine& engine;
+  Table& table;
+  const c10d::Backend::Options& options;
+  const Identity& identity;
+  std::chrono::milliseconds timeout;
+  const char* name;
+  int rank;
+
+  void make(const std::function<void(Collectives&)>& call) const {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    identity.explain([&] {
+      engine.in_turn([&](shm::SharedGroup& group) {
+        const TimeoutForNow for_now(group, timeout, options);
+        MemoryCollectives collectives(group, table);
+        const auto made = [&] { ended_if_bad(group, [&] { call(collectives); }); };
+        translated(rank, made, name);
+      });
+    });
+  }
+};
 
 // The tensors of a call are on one device, or the ranks are told.
 bool is_on_gpu(const Tensors& inputs, const Tensors& outputs) {
@@ -103,7 +127,7 @@ std::shared_ptr<ShmEngine> Backend::engine(const char* name) {
   return engine;
 }
 
-// The call keeps what it needs, because the thread may run it after the backend is gone.
+// A posted call holds what it needs, because the thread may run it after the backend is gone.
 WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const Tensors& outputs,
                         std::function<void(Collectives&)> call) {
   const auto used = engine(options.name());
@@ -123,23 +147,26 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
     return kept(work);
   }
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
-  auto run = [used, table = table_, of_group = options_, identity = identity_, timeout,
-              name = options.words(), rank = rank_, call = std::move(call)] {
-    const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    identity->explain([&] {
-      used->in_turn([&](shm::SharedGroup& group) {
-        const TimeoutForNow for_now(group, timeout, *of_group);
-        MemoryCollectives collectives(group, *table);
-        const auto made = [&] { ended_if_bad(group, [&] { call(collectives); }); };
-        translated(rank, made, name);
-      });
-    });
-  };
+  const OnCpu on_cpu{.engine = *used,
+                     .table = *table_,
+                     .options = *options_,
+                     .identity = *identity_,
+                     .timeout = timeout,
+                     .name = options.words(),
+                     .rank = rank_};
   // A call made by a callback of a future runs at once, because the callback may wait for it. On every rank
   // it runs between the same two calls.
   const bool is_now = used->is_own_thread() || (!options.is_async && !is_coalescing_);
-  run_or_post(work, is_now, std::move(run), [&](auto later) { used->post(std::move(later)); });
-  return is_now ? WorkPtr(work) : kept(work);
+  if (is_now) {
+    on_cpu.make(call);
+    work->complete(nullptr);
+    return work;
+  }
+  auto run = [on_cpu, call = std::move(call), held = std::make_tuple(used, table_, options_, identity_)] {
+    on_cpu.make(call);
+  };
+  run_or_post(work, /*is_now=*/false, std::move(run), [&](auto later) { used->post(std::move(later)); });
+  return kept(work);
 }
 
 // The hosts meet here; what the device does is queued on the current stream.

@@ -1,6 +1,7 @@
 #include "backend/work.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <sstream>
@@ -53,7 +54,10 @@ c10::IValue list_of(const std::vector<at::Tensor>& tensors) { return c10::IValue
 
 ToldWork::ToldWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
                    const std::optional<std::vector<at::Tensor>>& inputs)
-    : Work(rank, type, title, inputs), title_(title), identity_(std::move(identity)) {}
+    // The base class makes an event of the title, which costs something even if no profiler runs.
+    : Work(rank, type, at::hasCallbacks() ? title : nullptr, inputs),
+      title_(title),
+      identity_(std::move(identity)) {}
 
 ToldWork::~ToldWork() {
   if (exception_ == nullptr || is_told_) return;
@@ -125,8 +129,8 @@ bool CallWork::wait(std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
   home().check();  // before the lock: in a child of fork a thread of the parent may hold it
   std::unique_lock lock(mutex_);
-  const auto end = Clock::now() + std::min(timeout, kLongestWait);
   const auto is_over = [this] { return completed_; };
+  const auto end = is_over() ? Clock::time_point() : Clock::now() + std::min(timeout, kLongestWait);
   const auto may_wait = [&] { return timeout == kNoTimeout || Clock::now() < end; };
   while (!is_over() && may_wait()) {
     const auto next_check = Clock::now() + shm::kInterruptEvery;

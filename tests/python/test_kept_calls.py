@@ -95,7 +95,7 @@ def test_a_peer_that_changes_its_call_is_told_on_every_rank_and_the_group_goes_o
     with pytest.raises(ValueError, match="op"):
         sw.all_reduce(x, op="max" if last else "sum")
     plain()
-    with pytest.raises(ValueError, match="different|all_reduce|all_gather_v"):
+    with pytest.raises(ValueError, match=r"different|all_reduce|all_gather_v"):
         sw.all_reduce(x) if last else sw.all_gather_v(x, sizes=sizes)
     plain()
 

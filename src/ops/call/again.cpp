@@ -22,8 +22,7 @@ KeptCalls* keeper_of(const CallKey& key, const Group& group) {
   if (key.out != nullptr && (!key.out->defined() || !is_plain(*key.out) || key.out->requires_grad()))
     return nullptr;
   if (at::hasCallbacks() || Capture::current() != nullptr) return nullptr;
-  auto* keeps = dynamic_cast<KeepsCalls*>(&group.transport());
-  return keeps != nullptr ? keeps->kept_calls() : nullptr;
+  return group.transport().kept_calls();
 }
 
 }  // namespace shardway

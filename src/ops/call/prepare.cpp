@@ -130,6 +130,7 @@ struct PreparedCall::State {
   explicit State(Capture capture) : kept(std::move(capture)) {
     if (!kept.group()) return;
     bytes = bytes_of(kept, group());
+    is_compared = group().transport().compares_every_call(first_input());
     each_move([&](const KeptMove& move) {
       if (is_read(*move.call.route)) used.push_back(&move.call.x);
       if (is_written(*move.call.route)) written.push_back(&move.call.out);
@@ -281,7 +282,7 @@ struct PreparedCall::State {
   // Throws this rank's problem; on the other ranks, too, as far as they can hear it.
   [[noreturn]] void refuse(const std::string& problem) {
     Transport& transport = group().transport();
-    if (meets() && transport.compares_every_call(first_input())) {
+    if (meets() && is_compared) {
       // The others find a mark that is not theirs, and all ranks say what they were about to do.
       const Subject own{.mark = shm::mark_of(kRefused, runs), .name = name(), .words = [&] {
                           return c10::str("run ", runs, " of the prepared ", name(), ", in which ", problem,
@@ -297,9 +298,7 @@ struct PreparedCall::State {
 
   // Under SHARDWAY_CHECK=1 the ranks compare the run, unless they do so anyway. Collective.
   void compare(const std::string& problem = {}) const {
-    const at::Tensor x = first_input();
-    Transport& transport = group().transport();
-    if (!meets() || transport.compares_every_call(x) || !checks_every_call(x, group())) return;
+    if (is_compared || !meets() || !checks_every_call(first_input(), group())) return;
     Call call{.collective = Collective::redistribute, .problem = problem};
     call.hash = CallHash{kept.number(), runs};
     call.words = [this] { return "the run: " + subject().words(); };
@@ -330,6 +329,7 @@ struct PreparedCall::State {
 
   Capture kept;
   RunBytes bytes;
+  bool is_compared = false;  // by the transport, in every run
   uint64_t runs = 0;
   bool is_closed = false;
   bool is_fixed = false;

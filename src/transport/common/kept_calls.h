@@ -105,13 +105,4 @@ class KeptCalls {
   std::vector<std::atomic<KeptCall*>> places_;
 };
 
-// A transport whose calls can be kept.
-class KeepsCalls {
- public:
-  virtual ~KeepsCalls() = default;
-
-  // Null if no call is kept: a call is not one meeting, or the ranks have yet to find out how they move.
-  virtual KeptCalls* kept_calls() = 0;
-};
-
 }  // namespace shardway

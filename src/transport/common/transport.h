@@ -103,6 +103,8 @@ struct Opening {
 // it does so on every rank.
 using Decide = std::function<std::optional<RouteCall>(Blocks)>;
 
+class KeptCalls;
+
 // All calls are collective unless said otherwise. They are made by one thread at a time, in the same order on
 // every rank. A peer's death or a timeout throws a c10::DistBackendError that names the peer.
 class [[gnu::visibility("default")]] Transport {
@@ -147,6 +149,10 @@ class [[gnu::visibility("default")]] Transport {
   // Local, the same on every rank: whether a call of such a tensor is one meeting. `x` is undefined on a rank
   // that has no tensor.
   virtual bool moves_in_meeting(const at::Tensor& /*x*/) { return false; }
+
+  // Local: where calls of tensors on the CPU are kept. Null if none is: a call is not one meeting, or the
+  // ranks have yet to find out how they move.
+  virtual KeptCalls* kept_calls() { return nullptr; }
 
   // Exchanges the blocks, then makes the moves that `decide` returns, from the tensors in the openings. Only
   // if moves_in_meeting.

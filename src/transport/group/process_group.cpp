@@ -22,7 +22,6 @@
 #include "transport/common/exchange.h"
 #include "transport/common/giving_up.h"
 #include "transport/common/home_process.h"
-#include "transport/common/kept_calls.h"
 #include "transport/common/knows_hosts.h"
 #include "transport/common/param_comms.h"
 #include "transport/common/repeated_moves.h"
@@ -141,7 +140,6 @@ bool are_on_cpu(const std::vector<RouteCall>& calls) {
 class ProcessGroupTransport : public Transport,
                               public SharesMemory,
                               public RepeatsMoves,
-                              public KeepsCalls,
                               public KnowsHosts,
                               public GivesUp {
  public:
@@ -291,8 +289,7 @@ class ProcessGroupTransport : public Transport,
     const bool has_memory = known_->better != nullptr && own_engine(*group_) == nullptr;
     const auto engine = has_memory ? shm_engine_of(*known_->better) : nullptr;
     memory_.store(engine ? &engine->group() : nullptr, std::memory_order_relaxed);
-    auto* keeps = dynamic_cast<KeepsCalls*>(known_->better.get());
-    kept_calls_.store(keeps != nullptr ? keeps->kept_calls() : nullptr, std::memory_order_release);
+    kept_calls_.store(known_->better ? known_->better->kept_calls() : nullptr, std::memory_order_release);
     found_better_.store(known_->better.get(), std::memory_order_release);  // pairs with found_better()
     return known_->better.get();
   }

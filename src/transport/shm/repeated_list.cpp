@@ -90,9 +90,11 @@ void RepeatedList::keep_parts() {
 void RepeatedList::run(const Subject& subject) {
   packing_.run();
   if (!all_reduces_.empty()) engine_->run_all(all_reduces_, subject);
-  engine_->in_turn([&](shm::SharedGroup& group) {
-    for (const shm::PartList& parts : meetings_) group.run(parts, subject);
-  });
+  if (!meetings_.empty()) {
+    engine_->in_turn([&](shm::SharedGroup& group) {
+      for (const shm::PartList& parts : meetings_) group.run(parts, subject);
+    });
+  }
   unpacking_.run();
   for (const ShmPart& part : combined_) shm::run_alone(part.part());
 }

@@ -13,7 +13,7 @@
 namespace shardway {
 namespace {
 
-class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves, public KeepsCalls {
+class ShmTransport : public Transport, public SharesMemory, public RepeatsMoves {
  public:
   ShmTransport(std::shared_ptr<ShmEngine> engine, std::vector<int64_t> global_ranks)
       : rank_(engine->group().rank()),

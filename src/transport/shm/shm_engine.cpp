@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
+#include <list>
 
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
@@ -113,7 +113,7 @@ void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& o
 
 void ShmEngine::run_all(const std::vector<RouteCall>& calls, const Subject& subject) {
   in_turn([&](shm::SharedGroup& group) {
-    std::deque<ShmPart> made;
+    std::list<ShmPart> made;  // takes no memory if all are all-reduces
     shm::PartList parts;
     const auto run_parts = [&] {
       group.run(parts, subject);
