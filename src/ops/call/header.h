@@ -12,8 +12,8 @@
 
 #include "shardway/collectives.h"
 #include "terms/comparison.h"
-#include "transport/common/kept_calls.h"
 #include "transport/common/transport.h"
+#include "transport/kept/kept_calls.h"
 
 namespace shardway {
 

@@ -447,7 +447,7 @@ Async<at::Tensor> launch_in_meeting(const Call& call, const std::function<Launch
   return under_way->result();
 }
 
-Ragged launch_and_keep(const CallKey& key, KeptCalls& calls, const Anew& anew, const Group& group) {
+Ragged launch_and_keep(const KeptCallKey& key, KeptCalls& calls, const Anew& anew, const Group& group) {
   const Call call = anew.read();
   auto kept = call.problem.empty() ? std::make_unique<KeptCall>(key) : nullptr;
   std::optional<UnderWay> under_way;
@@ -463,8 +463,8 @@ Ragged launch_and_keep(const CallKey& key, KeptCalls& calls, const Anew& anew, c
   return result;
 }
 
-Ragged launch_again(std::unique_ptr<KeptCall> kept, const CallKey& key, KeptCalls& calls, const Anew& anew,
-                    const Group& group) {
+Ragged launch_again(std::unique_ptr<KeptCall> kept, const KeptCallKey& key, KeptCalls& calls,
+                    const Anew& anew, const Group& group) {
   const at::Tensor out = key.out != nullptr ? *key.out : fresh_output(kept->route, key.x);
   std::optional<UnderWay> changed;
   const auto decide = [&](const Call& call, Agreement agreement) {

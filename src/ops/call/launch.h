@@ -62,10 +62,10 @@ struct Anew {
 };
 
 // The same for a plain call of this key, which `calls` keeps for the next one.
-Ragged launch_and_keep(const CallKey& key, KeptCalls& calls, const Anew& anew, const Group& group);
+Ragged launch_and_keep(const KeptCallKey& key, KeptCalls& calls, const Anew& anew, const Group& group);
 
 // The same for a call that `calls` has kept.
-Ragged launch_again(std::unique_ptr<KeptCall> kept, const CallKey& key, KeptCalls& calls, const Anew& anew,
-                    const Group& group);
+Ragged launch_again(std::unique_ptr<KeptCall> kept, const KeptCallKey& key, KeptCalls& calls,
+                    const Anew& anew, const Group& group);
 
 }  // namespace shardway

@@ -1,6 +1,5 @@
 #include <ATen/core/Tensor.h>
 
-#include "ops/call/again.h"
 #include "ops/call/agreed_sizes.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
@@ -9,6 +8,7 @@
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
+#include "ops/collectives/again.h"
 
 namespace shardway {
 namespace {
@@ -90,12 +90,12 @@ Async<Ragged> all_gather_v_async(const at::Tensor& x, const AllGatherOptions& op
 Ragged all_gather_v(const at::Tensor& x, const AllGatherOptions& options) {
   const Recording recording("all_gather_v", x, options.sizes);
   options.group.check_meant("all_gather_v");
-  const CallKey key{.collective = Collective::all_gather_v,
-                    .grad = static_cast<uint8_t>(options.grad),
-                    .dim = options.dim,
-                    .x = x,
-                    .out = options.out ? &*options.out : nullptr,
-                    .sizes = options.sizes ? &*options.sizes : nullptr};
+  const KeptCallKey key{.collective = Collective::all_gather_v,
+                        .grad = static_cast<uint8_t>(options.grad),
+                        .dim = options.dim,
+                        .x = x,
+                        .out = options.out ? &*options.out : nullptr,
+                        .sizes = options.sizes ? &*options.sizes : nullptr};
   const auto read = [&] { return read_call(x, options); };
   const auto decide = [&](const Call& call, Settled& settled) {
     return launch_of(call, options, settled, Progress::by_caller);

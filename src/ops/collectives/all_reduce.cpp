@@ -2,13 +2,13 @@
 
 #include <optional>
 
-#include "ops/call/again.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
+#include "ops/collectives/again.h"
 
 namespace shardway {
 namespace {
@@ -25,22 +25,22 @@ Call read_call(const at::Tensor& x, const AllReduceOptions& options) {
 }
 
 // A call with its moves, which are known before the ranks meet. It is neither copied nor moved.
-struct KnownCall {
-  KnownCall(const at::Tensor& x, const AllReduceOptions& options) : call(read_call(x, options)) {
+struct CallWithLeg {
+  CallWithLeg(const at::Tensor& x, const AllReduceOptions& options) : call(read_call(x, options)) {
     if (!call.problem.empty() || !options.group.distributed()) return;
     route = all_reduce_route(x.sizes().vec(), options.group.rank(), options.group.size(), options.op);
     leg = {&route, materialized(x), options.out ? *options.out : fresh_output(route, x)};
     call.leg = &leg;
   }
-  KnownCall(const KnownCall&) = delete;
-  KnownCall& operator=(const KnownCall&) = delete;
+  CallWithLeg(const CallWithLeg&) = delete;
+  CallWithLeg& operator=(const CallWithLeg&) = delete;
 
   Call call;
   Route route = {};
   RouteCall leg = {};
 };
 
-Launch launch_of(const KnownCall& known, const AllReduceOptions& options, Settled& settled,
+Launch launch_of(const CallWithLeg& known, const AllReduceOptions& options, Settled& settled,
                  Progress progress) {
   Launch run{.x = known.call.x,
              .collective = Collective::all_reduce,
@@ -60,7 +60,7 @@ Launch launch_of(const KnownCall& known, const AllReduceOptions& options, Settle
 
 Async<at::Tensor> start_all_reduce(const at::Tensor& x, const AllReduceOptions& options, Progress progress) {
   const Group& group = options.group;
-  const KnownCall known(x, options);
+  const CallWithLeg known(x, options);
   if (!group.distributed()) return pass_through(known.call, options.out, group);
   const bool is_known = named("all_reduce", [&] { return skips_exchange(x, group); });
   return run_call(known.call, group, is_known,
@@ -78,12 +78,12 @@ Async<at::Tensor> all_reduce_async(const at::Tensor& x, const AllReduceOptions& 
 at::Tensor all_reduce(const at::Tensor& x, const AllReduceOptions& options) {
   const Recording recording("all_reduce", x);
   options.group.check_meant("all_reduce");
-  const CallKey key{.collective = Collective::all_reduce,
-                    .op = options.op,
-                    .grad = static_cast<uint8_t>(options.grad),
-                    .x = x,
-                    .out = options.out ? &*options.out : nullptr};
-  std::optional<KnownCall> known;
+  const KeptCallKey key{.collective = Collective::all_reduce,
+                        .op = options.op,
+                        .grad = static_cast<uint8_t>(options.grad),
+                        .x = x,
+                        .out = options.out ? &*options.out : nullptr};
+  std::optional<CallWithLeg> known;
   const auto read = [&] { return known.emplace(x, options).call; };
   const auto decide = [&](const Call&, Settled& settled) {
     return launch_of(*known, options, settled, Progress::by_caller);

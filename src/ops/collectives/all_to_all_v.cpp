@@ -3,7 +3,6 @@
 #include <numeric>
 #include <optional>
 
-#include "ops/call/again.h"
 #include "ops/call/agreed_sizes.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
@@ -12,6 +11,7 @@
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
+#include "ops/collectives/again.h"
 
 namespace shardway {
 namespace {
@@ -144,12 +144,12 @@ Async<Ragged> all_to_all_v_async(const at::Tensor& x, const Sizes& send_sizes,
 Ragged all_to_all_v(const at::Tensor& x, const Sizes& send_sizes, const AllToAllOptions& options) {
   const Recording recording("all_to_all_v", x, send_sizes);
   options.group.check_meant("all_to_all_v");
-  const CallKey key{.collective = Collective::all_to_all_v,
-                    .dim = options.dim,
-                    .x = x,
-                    .out = options.out ? &*options.out : nullptr,
-                    .sizes = &send_sizes,
-                    .recv_sizes = options.recv_sizes ? &*options.recv_sizes : nullptr};
+  const KeptCallKey key{.collective = Collective::all_to_all_v,
+                        .dim = options.dim,
+                        .x = x,
+                        .out = options.out ? &*options.out : nullptr,
+                        .sizes = &send_sizes,
+                        .recv_sizes = options.recv_sizes ? &*options.recv_sizes : nullptr};
   const auto read = [&] { return read_call(x, send_sizes, options); };
   const auto decide = [&](const Call& call, Settled& settled) {
     return launch_of(call, options, settled, Progress::by_caller);

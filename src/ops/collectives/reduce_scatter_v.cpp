@@ -1,6 +1,5 @@
 #include <ATen/core/Tensor.h>
 
-#include "ops/call/again.h"
 #include "ops/call/arguments.h"
 #include "ops/call/header.h"
 #include "ops/call/launch.h"
@@ -8,6 +7,7 @@
 #include "ops/call/ragged.h"
 #include "ops/call/recording.h"
 #include "ops/call/start.h"
+#include "ops/collectives/again.h"
 
 namespace shardway {
 namespace {
@@ -83,12 +83,12 @@ Async<at::Tensor> reduce_scatter_v_async(const at::Tensor& x, const ReduceScatte
 at::Tensor reduce_scatter_v(const at::Tensor& x, const ReduceScatterOptions& options) {
   const Recording recording("reduce_scatter_v", x, options.sizes);
   options.group.check_meant("reduce_scatter_v");
-  const CallKey key{.collective = Collective::reduce_scatter_v,
-                    .op = options.op,
-                    .dim = options.dim,
-                    .x = x,
-                    .out = options.out ? &*options.out : nullptr,
-                    .sizes = options.sizes ? &*options.sizes : nullptr};
+  const KeptCallKey key{.collective = Collective::reduce_scatter_v,
+                        .op = options.op,
+                        .dim = options.dim,
+                        .x = x,
+                        .out = options.out ? &*options.out : nullptr,
+                        .sizes = options.sizes ? &*options.sizes : nullptr};
   const auto read = [&] { return read_call(x, options); };
   const auto decide = [&](const Call& call, Settled& settled) {
     return launch_of(call, options, settled, Progress::by_caller);

@@ -3,8 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "shm/board/thresholds.h"
-#include "transport/common/kept_calls.h"
 #include "transport/common/transport.h"
+#include "transport/kept/kept_calls.h"
 #include "transport/shm/list_call.h"
 #include "transport/shm/repeated_list.h"
 #include "transport/shm/shares_memory.h"

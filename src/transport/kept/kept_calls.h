@@ -17,7 +17,7 @@ namespace shardway {
 
 // What the checks of a call, its block and its route follow from, in a given group. Two calls with equal keys
 // differ only in the contents of their tensors and in where these lie. Refers to the caller's arguments.
-struct CallKey {
+struct KeptCallKey {
   Collective collective = Collective::all_gather_v;
   Op op = Op::sum;
   uint8_t grad = 0;
@@ -45,10 +45,10 @@ struct TensorKind {
 // A call of tensors on the CPU, in one meeting, that has no gradient.
 class KeptCall {
  public:
-  explicit KeptCall(const CallKey& key);
+  explicit KeptCall(const KeptCallKey& key);
 
   // Whether a call of this key is this one, and its tensors lie apart.
-  bool is_of(const CallKey& key) const;
+  bool is_of(const KeptCallKey& key) const;
   uint64_t hash() const { return hash_; }
   Collective collective() const { return collective_; }
 
@@ -92,7 +92,7 @@ class KeptCalls {
   Transport& transport() const { return transport_; }
 
   // Returns the kept call of this key, or null. It is the caller's alone until it is put back.
-  std::unique_ptr<KeptCall> take(const CallKey& key);
+  std::unique_ptr<KeptCall> take(const KeptCallKey& key);
   void put(std::unique_ptr<KeptCall> call);
 
  private:

@@ -1,4 +1,4 @@
-#include "ops/call/again.h"
+#include "ops/collectives/again.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -16,7 +16,7 @@ bool is_plain(const at::Tensor& t) {
 
 }  // namespace
 
-KeptCalls* keeper_of(const CallKey& key, const Group& group) {
+KeptCalls* keeper_of(const KeptCallKey& key, const Group& group) {
   if (!group.distributed() || !key.x.defined() || !is_plain(key.x)) return nullptr;
   if (key.x.requires_grad() && at::GradMode::is_enabled()) return nullptr;
   if (key.out != nullptr && (!key.out->defined() || !is_plain(*key.out) || key.out->requires_grad()))

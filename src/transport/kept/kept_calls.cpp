@@ -1,4 +1,4 @@
-#include "transport/common/kept_calls.h"
+#include "transport/kept/kept_calls.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -14,7 +14,7 @@ constexpr int64_t kMostRanksKept = 8192;
 constexpr int64_t kLeastSets = 4;
 constexpr int64_t kMostSets = 128;
 
-class Hash {
+class ArgumentHash {
  public:
   void add(uint64_t value) { hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15U ^ (hash_ >> 29); }
   void add(at::IntArrayRef values) {
@@ -39,8 +39,8 @@ uintptr_t address_of(const at::Tensor& t) { return reinterpret_cast<uintptr_t>(t
 
 }  // namespace
 
-uint64_t CallKey::hash() const {
-  Hash hash;
+uint64_t KeptCallKey::hash() const {
+  ArgumentHash hash;
   hash.add(static_cast<uint64_t>(collective) << 16 | static_cast<uint64_t>(op) << 8 | grad);
   hash.add(static_cast<uint64_t>(dim));
   hash.add(x);
@@ -67,7 +67,7 @@ bool TensorKind::is_of(const at::Tensor& t) const {
          t.sizes() == at::IntArrayRef(sizes) && t.strides() == at::IntArrayRef(strides);
 }
 
-KeptCall::KeptCall(const CallKey& key)
+KeptCall::KeptCall(const KeptCallKey& key)
     : hash_(key.hash()),
       collective_(key.collective),
       op_(key.op),
@@ -82,7 +82,7 @@ KeptCall::KeptCall(const CallKey& key)
   if (has_recv_sizes_) recv_sizes_ = *key.recv_sizes;
 }
 
-bool KeptCall::is_of(const CallKey& key) const {
+bool KeptCall::is_of(const KeptCallKey& key) const {
   const bool is_same = key.collective == collective_ && key.op == op_ && key.grad == grad_ &&
                        key.dim == dim_ && (key.out != nullptr) == has_out_ && x_.is_of(key.x) &&
                        (!has_out_ || out_.is_of(*key.out)) && is_given(key.sizes, has_sizes_, given_sizes_) &&
@@ -126,7 +126,7 @@ KeptCalls::~KeptCalls() {
 }
 
 // Whoever takes a call out of its place has it alone: acquire pairs with the release by which it was put.
-std::unique_ptr<KeptCall> KeptCalls::take(const CallKey& key) {
+std::unique_ptr<KeptCall> KeptCalls::take(const KeptCallKey& key) {
   std::atomic<KeptCall*>* places = places_of(key.hash());
   for (size_t way = 0; way < kWays; ++way) {
     if (places[way].load(std::memory_order_relaxed) == nullptr) continue;

@@ -5,18 +5,18 @@
 
 #include "ops/call/launch.h"
 #include "ops/call/ragged.h"
-#include "transport/common/kept_calls.h"
+#include "transport/kept/kept_calls.h"
 
 namespace shardway {
 
 // Where calls of this key are kept; null if they are not. That is so if the call has a gradient, is on a
 // device, or moves in several meetings, and while a profiler runs or a call is prepared.
-KeptCalls* keeper_of(const CallKey& key, const Group& group);
+KeptCalls* keeper_of(const KeptCallKey& key, const Group& group);
 
 // Makes the call if it can be kept: as it was made before, or anew, to keep it. Collective. `read` and
 // `decide` are as in the other ways to make the call. Returns nothing if nothing was done.
 template <class Read, class Decide>
-std::optional<Ragged> made_again(const CallKey& key, const Group& group, Read&& read, Decide&& decide) {
+std::optional<Ragged> made_again(const KeptCallKey& key, const Group& group, Read&& read, Decide&& decide) {
   KeptCalls* const calls = keeper_of(key, group);
   if (calls == nullptr) return std::nullopt;
   const auto decide_anew = [&decide](const Call& call, Agreement agreement) {
