@@ -34,23 +34,22 @@ void Capture::clear_moves() {
   rounds_.clear();
   copies_.clear();
   inputs_.clear();
-  is_claimed_.clear();
+  unclaimed_.clear();
   routes_.clear();
 }
 
 size_t Capture::add_input(const KeptInput& input) {
   inputs_.push_back(input);
-  is_claimed_.push_back(false);
+  unclaimed_.emplace(input.read.unsafeGetTensorImpl(), inputs_.size() - 1);
   return inputs_.size() - 1;
 }
 
 std::optional<size_t> Capture::claim_input(const at::Tensor& x) {
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (is_claimed_[i] || !inputs_[i].read.is_same(x)) continue;
-    is_claimed_[i] = true;
-    return i;
-  }
-  return std::nullopt;
+  const auto first = unclaimed_.lower_bound({x.unsafeGetTensorImpl(), 0});
+  if (first == unclaimed_.end() || first->first != x.unsafeGetTensorImpl()) return std::nullopt;
+  const size_t input = first->second;
+  unclaimed_.erase(first);
+  return input;
 }
 
 KeptRound& Capture::round() {

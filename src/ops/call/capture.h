@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "ops/call/header.h"
@@ -104,7 +106,7 @@ class Capture {
   int64_t least_bytes_ = 0;
   std::deque<KeptRoute> routes_;  // the moves point into it
   std::vector<KeptInput> inputs_;
-  std::vector<bool> is_claimed_;  // by input
+  std::set<std::pair<const c10::TensorImpl*, size_t>> unclaimed_;  // what inputs read, with their indices
   std::vector<KeptRound> rounds_;
   std::vector<KeptCopy> copies_;
 };
