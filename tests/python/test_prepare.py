@@ -390,3 +390,24 @@ def test_many_small_tensors_are_one_exchange(rank, size, transport):
         assert torch.equal(result.local, part(whole * 2, held(after, rank)))
     call.close()
     assert sw.memory_stats()["shared_in_use_bytes"] == shared
+
+
+@ranks(2, 3)
+def test_small_runs_of_one_rank_meet_boxes_of_another(rank, size):
+    """Ranks choose by themselves how they move: a small contiguous tensor in another way than a large or strided one."""
+    for sizes in ([5] * size, [5000, *[3] * (size - 1)], [*[4] * (size - 1), 0]):
+        inputs = [torch.arange(float(n)) + 10000 * r for r, n in enumerate(sizes)]
+        mine = inputs[rank].clone() if rank == 0 else torch.stack([inputs[rank]] * 2, 1)[:, 0]  # strided
+        whole = torch.arange(float(sum(sizes)))
+        with (
+            sw.prepare(sw.all_gather_v, mine, sizes=sizes) as gather,
+            sw.prepare(sw.reduce_scatter_v, whole * (rank + 1), sizes) as scatter,
+            sw.prepare(sw.all_to_all_v, whole + rank, sizes) as exchange,
+        ):
+            for step in range(3):
+                assert torch.equal(gather.run()[0], torch.cat(inputs) + step)
+                begin = sum(sizes[:rank])
+                own = whole[begin : begin + sizes[rank]]
+                assert torch.equal(scatter.run(), own * sum(range(1, size + 1)))
+                assert torch.equal(exchange.run()[0], torch.cat([own + r for r in range(size)]))
+                mine += 1

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "shm/calls/execution.h"
+#include "transport/shm/small_runs.h"
 
 namespace shardway {
 namespace {
@@ -71,6 +72,8 @@ void RepeatedList::keep_landing(const RouteCall& call, std::span<const ListCall:
 
 // As ShmEngine::run_all does it.
 void RepeatedList::keep_parts() {
+  if (list_.calls().size() == 1) runs_ = small_runs_of(list_.calls()[0]);
+  if (runs_) return;
   for (const RouteCall& call : list_.calls()) {
     if (call.route->pattern == Pattern::all_reduce) {
       all_reduces_.push_back(call);
@@ -90,6 +93,7 @@ void RepeatedList::keep_parts() {
 void RepeatedList::run(const Subject& subject) {
   packing_.run();
   if (!all_reduces_.empty()) engine_->run_all(all_reduces_, subject);
+  if (runs_) engine_->in_turn([&](shm::SharedGroup& group) { group.run(*runs_, subject); });
   if (!meetings_.empty()) {
     engine_->in_turn([&](shm::SharedGroup& group) {
       for (const shm::PartList& parts : meetings_) group.run(parts, subject);

@@ -3,9 +3,11 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "shm/calls/contiguous.h"
 #include "transport/common/repeated_moves.h"
 #include "transport/shm/box_copies.h"
 #include "transport/shm/list_call.h"
@@ -30,8 +32,9 @@ class RepeatedList : public RepeatedMoves {
   std::shared_ptr<ShmEngine> engine_;
   BoxCopies packing_;
   BoxCopies unpacking_;
-  std::deque<ShmPart> combined_;        // small routes whose pulls are combined, once these have arrived
-  std::vector<RouteCall> all_reduces_;  // each has a call of its own
+  std::deque<ShmPart> combined_;             // small routes whose pulls are combined, once these have arrived
+  std::vector<RouteCall> all_reduces_;       // each has a call of its own
+  std::optional<shm::ContiguousCall> runs_;  // in place of the only part, if it is one of small runs
   std::deque<ShmPart> parts_;
   std::vector<shm::PartList> meetings_;
 };
