@@ -394,7 +394,7 @@ def test_many_small_tensors_are_one_exchange(rank, size, transport):
 
 @ranks(2, 3)
 def test_small_runs_of_one_rank_meet_boxes_of_another(rank, size):
-    """Ranks choose by themselves how they move: a small contiguous tensor in another way than a large or strided one."""
+    """Ranks choose by themselves how they move: small contiguous tensors in another way than large or strided ones."""
     for sizes in ([5] * size, [5000, *[3] * (size - 1)], [*[4] * (size - 1), 0]):
         inputs = [torch.arange(float(n)) + 10000 * r for r, n in enumerate(sizes)]
         mine = inputs[rank].clone() if rank == 0 else torch.stack([inputs[rank]] * 2, 1)[:, 0]  # strided
