@@ -110,6 +110,20 @@ def test_sizes_that_a_peer_changes_are_learnt_again(rank, size):
 
 
 @ranks(2, 3)
+def test_a_peer_changes_the_length_of_a_tensor_of_one_dim(rank, size):
+    """From a few bytes to more than a header carries, and back, while the other ranks' call stays the same."""
+    for step, own in itertools.product(range(2), (4, 4, 7, 0, 3000, 30000, 4)):
+        lengths = [own if r == 0 else 2500 + r for r in range(size)]
+        want = torch.cat([torch.arange(float(n)) + r for r, n in enumerate(lengths)])
+        gathered, sizes = sw.all_gather_v(torch.arange(float(lengths[rank])) + rank)
+        assert list(sizes) == lengths and torch.equal(gathered, want)
+        send = [[own if r == 0 and to == size - 1 else 3 + r for to in range(size)] for r in range(size)]
+        arrived, _ = sw.all_to_all_v(torch.full((sum(send[rank]),), float(rank + step)), send[rank])
+        want = torch.cat([torch.full((send[r][rank],), float(r + step)) for r in range(size)])
+        assert torch.equal(arrived, want)
+
+
+@ranks(2, 3)
 def test_a_gradient_that_only_a_peer_wants_is_found_after_a_kept_call(rank, size):
     plain = torch.full((3,), rank + 1.0)
     for op in (lambda x: sw.all_gather_v(x, sizes=(3,) * size)[0], sw.all_reduce):

@@ -202,7 +202,7 @@ void agree_again(KeptCall& kept, KeptCalls& calls, const RouteCall& moves, const
   const char* name = name_of(kept.collective());
   Opening& opening = kept.opening;
   opening.x = moves.x;
-  opening.all_reduce = moves.route->pattern == Pattern::all_reduce ? &moves : nullptr;
+  opening.all_reduce = &moves;
   const Subject subject{.mark = kHeaders, .name = name, .words = [&read] { return described(read()); }};
   const auto decide_here = [&](Blocks blocks) -> std::optional<RouteCall> {
     if (kept.is_heard_again(blocks)) return moves;

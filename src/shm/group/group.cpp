@@ -220,8 +220,17 @@ bool SharedGroup::run(const ContiguousCall& call, const Subject& subject, const 
   const Path path = path_of(state_, call);
   const bool may_be_heavy = call.combine && call.input_bytes >= kLeastSharedReduction;
   if (may_be_heavy || path == Path::staged) {
-    const Part part = part_of(call, rank(), own);
-    if (heavy_rank(part, size()) || path == Path::staged) return run(part, subject, talk);
+    Part part = part_of(call, rank(), own);
+    if (heavy_rank(part, size()) || path == Path::staged) {
+      if (talk == nullptr || !talk->agrees) return run(part, subject, talk);
+      Talk with_part = *talk;
+      with_part.agrees = [&] {
+        const bool agrees = talk->agrees();
+        if (agrees) part = part_of(call, rank(), own);  // the talk may have set what is taken
+        return agrees;
+      };
+      return run(part, subject, &with_part);
+    }
   }
   const uint64_t number = next_number(subject, talk);
   bool has_gone_on = false;

@@ -11,6 +11,7 @@
 #include "transport/memory/tensors.h"
 #include "transport/memory/warm_memory.h"
 #include "transport/shm/shm_part.h"
+#include "transport/shm/small_runs.h"
 
 namespace shardway {
 namespace {
@@ -81,21 +82,28 @@ void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decid
   in_turn([&](shm::SharedGroup& group) {
     Blocks blocks = fresh_blocks(opening.row_bytes);
     shm::Talk talk = talk_of(opening.block, blocks);
-    ShmPart part(opening.x, opening.pushes);
+    const bool is_all_reduce =
+        opening.all_reduce != nullptr && opening.all_reduce->route->pattern == Pattern::all_reduce;
+    std::optional<shm::ContiguousCall> runs;
+    if (opening.all_reduce != nullptr && !is_all_reduce) runs = small_runs_of(*opening.all_reduce);
+    std::optional<ShmPart> part;
+    if (!is_all_reduce && !runs) part.emplace(opening.x, opening.pushes);
     std::optional<RouteCall> moves;
     KeptRefusal refusal;
     const auto decide_here = [&] {
       blocks.number = group.calls();
       moves = decide(std::move(blocks));
-      const bool is_part = moves && opening.all_reduce == nullptr;
-      if (is_part) part.complete(*moves->route, moves->x, moves->out, {});
+      if (moves && part) part->complete(*moves->route, moves->x, moves->out, {});
+      if (moves && runs && moves->route != opening.all_reduce->route) runs = small_runs_of(*moves).value();
       return moves.has_value();
     };
     talk.agrees = [&] { return refusal.passes(decide_here); };
-    if (opening.all_reduce != nullptr) {
+    if (is_all_reduce) {
       run_all_reduce(group, *opening.all_reduce, subject, &talk);
+    } else if (runs) {
+      group.run(*runs, subject, &talk);
     } else {
-      group.run(part.part(), subject, &talk);
+      group.run(part->part(), subject, &talk);
     }
     refusal.raise_if_any();
   });

@@ -21,7 +21,7 @@ bool is_of_collective(const Route& route) {
 
 std::optional<shm::ContiguousCall> small_runs_of(const RouteCall& call) {
   const Route& route = *call.route;
-  const bool is_small = call.x.nbytes() <= kMostBytes && call.out.nbytes() <= kMostBytes;
+  const bool is_small = call.x.nbytes() <= kMostBytes;
   if (!is_small || call.offsets_unknown || !is_run(call.x) || !is_run(call.out) || !is_of_collective(route))
     return std::nullopt;
   const auto element = static_cast<int64_t>(call.x.itemsize());
