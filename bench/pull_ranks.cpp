@@ -1,5 +1,6 @@
 // What no collective can beat: every rank reads its peers' inputs in place, and nobody waits for anybody. The
-// inputs lie in a file that all ranks map. pull_ranks PATH RANK RANKS. It has one variant.
+// inputs lie in a file that all ranks map. pull_ranks PATH RANK RANKS [keep]. It has one variant. `keep`:
+// malloc gives nothing back to the system.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -75,7 +76,9 @@ class Pulls final : public Contender {
   float* output(const Task&, int64_t elements) override { return allocate_floats(elements); }
 
   float* call(const Task& task, const float*, float* out) override {
-    if (task.op == Op::reduce_scatter_v) return reduce(task, out);
+    if (out == nullptr) out = output(task, task.output_elements(rank_));
+    if (task.op == Op::reduce_scatter_v) return reduce(task, out, task.start(rank_));
+    if (task.op == Op::all_reduce) return reduce(task, out, 0);
     const bool gathers = task.op == Op::all_gather_v;
     for (int64_t step = 0; step < task.ranks(); ++step) {  // one's own first: a peer takes the lines away
       const int64_t peer = (rank_ + step) % task.ranks();
@@ -94,10 +97,11 @@ class Pulls final : public Contender {
   void drop_caches() override { trim_heap(); }
 
  private:
-  float* reduce(const Task& task, float* out) const {
+  // Of inputs from element `begin` on.
+  float* reduce(const Task& task, float* out, int64_t begin) const {
     std::vector<const std::byte*> addends;
     for (int64_t peer = 0; peer < task.ranks(); ++peer) {
-      addends.push_back(inputs_.of(peer) + task.start(rank_) * kFloatBytes);
+      addends.push_back(inputs_.of(peer) + begin * kFloatBytes);
     }
     shm::reduce(bytes_of(out), addends, task.sizes[rank_], {.element = shm::Element::f32});
     return out;
@@ -112,7 +116,8 @@ class Pulls final : public Contender {
 
 int main(int argc, char** argv) {
   using namespace shardway::bench;
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
+  if (argc == 5) keep_freed_memory();
   const std::string path = argv[1];
   Meeting meeting(path + ".page", std::stoll(argv[2]), std::stoll(argv[3]));
   Pulls contender(path, meeting.rank());

@@ -45,19 +45,23 @@ def with_out(contender: str) -> str:
     return f"{contender}, out="
 
 
-def _one_process_a_rank(program: str) -> Callable[[int, Path], list[list[str]]]:
+def _one_process_a_rank(program: str, *arguments: str) -> Callable[[int, Path], list[list[str]]]:
     binary = str(RANK_PROGRAMS / program)
-    return lambda ranks, path: [[binary, str(path), str(rank), str(ranks)] for rank in range(ranks)]
+    return lambda ranks, path: [[binary, str(path), str(rank), str(ranks), *arguments] for rank in range(ranks)]
 
 
+KEEP = "_keep"  # with a malloc that gives nothing back to the system
 PROGRAMS = [
     Program("tensors", _one_process_a_rank("tensor_ranks")),
     Program("buffers", _one_process_a_rank("shm_ranks")),
     Program("backend", _one_process_a_rank("backend_ranks")),
     Program("copy", _one_process_a_rank("copy_ranks")),
     Program("pull", _one_process_a_rank("pull_ranks")),
+    *(
+        Program(name + KEEP, _one_process_a_rank(program, "keep"))
+        for name, program in (("buffers", "shm_ranks"), ("pull", "pull_ranks"))
+    ),
 ]
-KEEP = "_keep"
 
 
 def mpi_programs(mpis: Sequence[Mpi], crowded: bool) -> list[Program]:

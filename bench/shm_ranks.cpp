@@ -1,4 +1,5 @@
-// shardway as a program without torch uses it: HostGroup on plain buffers. shm_ranks PATH RANK RANKS.
+// shardway as a program without torch uses it: HostGroup on plain buffers. shm_ranks PATH RANK RANKS [keep].
+// `keep`: malloc gives nothing back to the system.
 // Variants: ordinary, shared (the input lies where the peers can read it).
 #include <memory>
 #include <span>
@@ -32,6 +33,7 @@ class SharedMemory final : public Contender {
   float* output(const Task&, int64_t elements) override { return allocate_floats(elements); }
 
   float* call(const Task& task, const float* x, float* out) override {
+    if (out == nullptr) out = output(task, task.output_elements(group_.rank()));
     const std::span from(x, static_cast<size_t>(task.input_elements(group_.rank())));
     const std::span to(out, static_cast<size_t>(task.output_elements(group_.rank())));
     switch (task.op) {
@@ -74,7 +76,8 @@ class SharedMemory final : public Contender {
 
 int main(int argc, char** argv) {
   using namespace shardway::bench;
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
+  if (argc == 5) keep_freed_memory();
   const std::string path = argv[1];
   Meeting meeting(path + ".page", std::stoll(argv[2]), std::stoll(argv[3]));
   SharedMemory contender(meeting);

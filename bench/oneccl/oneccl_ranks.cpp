@@ -1,5 +1,5 @@
-// The peer: oneCCL's collectives on the CPU, started by Intel MPI's launcher, which says each process its rank.
-// mpiexec … oneccl_ranks PATH. A variant is the offset of the output in bytes: offset=N.
+// The peer: oneCCL's collectives on the CPU, started by Intel MPI's launcher, which says each process its
+// rank. mpiexec … oneccl_ranks PATH. A variant is the offset of the output in bytes: offset=N.
 #include <cstdlib>
 #include <cstring>
 #include <memory>

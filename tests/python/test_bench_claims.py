@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import backend, backend_programs, jax_reshard, overhead_ranks, peers, ragged
+from bench import backend, backend_programs, jax_reshard, large, overhead_ranks, peers, ragged
 from bench.backend_contenders import OURS, PEER, STEP
+from bench.large import LargeRow
 from bench.mpis import Mpi, found_mpis, kind_of
 from bench.peers import PeerRow, Place
 from bench.report import Claim, Row, print_claims
@@ -25,6 +26,7 @@ FROM_NOTHING: dict[str, Callable[[], list[Claim]]] = {
     "shm": lambda: claims(Figures([])),
     "shm from Python": lambda: python_claims([]),
     "peers": lambda: peers.claims_of({}),
+    "large": lambda: large.claims_of([]),
     "overhead": lambda: overhead_ranks.claims_of([], [2]),
     "reshardings": lambda: jax_reshard.claims_of([]),
     "ragged": lambda: ragged.claims_of(ragged.Findings([], [], [], [])),
@@ -78,6 +80,23 @@ def test_best_setting_of_the_best_peer_counts_and_the_median_of_the_runs() -> No
     small, _, least, company = peers.claims_of(peers.compare(rows))
     assert (small.met, least.met, company.met) == (False, True, None)
     assert peers.claims_of(peers.compare(rows[5:10]))[2].met is False
+
+
+def test_large_call_is_compared_with_the_pulls_of_its_own_run_and_policy() -> None:
+    def row(contender: str, us: float, output: str, run: int) -> LargeRow:
+        return LargeRow("all_gather_v", contender, 2, "equal", 2**20, us, 0.0, 9, output, 0, run=run)
+
+    rows = [
+        row(contender, us * (run + 1), output, run)
+        for run in range(3)
+        for output, times in (("out", (12.0, 10.0)), ("steady", (30.0, 20.0)))
+        for contender, us in zip((SPANS, PULLS), times, strict=True)
+    ]
+    ordinary, shared = large.claims_of(rows)
+    assert (ordinary.met, ordinary.figure.split(";")[1]) == (False, " 1 of 2 rows above")
+    assert ordinary.figure.startswith("1.50 times at all_gather_v of 1 MiB, steady")
+    assert shared.met is None
+    assert large.claims_of([r for r in rows if r.output == "out"])[0].met is True
 
 
 def test_settings_do_not_make_another_mpi() -> None:
