@@ -84,7 +84,8 @@ void say_doubts(const PlanCall& call, const PlanQuestion& question) {
       read_topology_file(path).runs,
       {.processor = shm::model_of_processor(),
        .cores = shm::usable_cores(),
-       .ranks = std::max(question.from.mesh().size(), question.to.mesh().size())});
+       .ranks = most_ranks_on_a_host(*question.options.topology,
+                                     std::max(question.from.mesh().size(), question.to.mesh().size()))});
   if (!doubt.empty()) std::fprintf(stderr, "shardway plan: %s: %s\n", path.c_str(), doubt.c_str());
 }
 

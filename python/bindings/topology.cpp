@@ -81,25 +81,25 @@ int64_t number_in(const char* variable) {
 
 // A UserWarning if the figures of a file were measured on another machine, or with another number of ranks
 // than this job has. The first rank of a job says it for all.
-void warn_of_doubts(const std::string& path, const std::vector<Calibration>& runs) {
+void warn_of_doubts(const std::string& path, const TopologyFile& file) {
   if (number_in("RANK") != 0) return;
-  const std::string doubt = doubt_about(runs, {.processor = shm::model_of_processor(),
-                                               .cores = shm::usable_cores(),
-                                               .ranks = number_in("WORLD_SIZE")});
+  const int64_t ranks = most_ranks_on_a_host(file.topology, number_in("WORLD_SIZE"));
+  const std::string doubt = doubt_about(
+      file.runs, {.processor = shm::model_of_processor(), .cores = shm::usable_cores(), .ranks = ranks});
   if (!doubt.empty() && PyErr_WarnEx(PyExc_UserWarning, (path + ": " + doubt).c_str(), 1) != 0)
     throw py::error_already_set();
 }
 
 Topology read_and_compare(const py::object& path) {
   const TopologyFile file = read_topology_file(path_text(path));
-  warn_of_doubts(path_text(path), file.runs);
+  warn_of_doubts(path_text(path), file);
   return file.topology;
 }
 
 Topology default_and_compare() {
   const TopologyFile file = default_topology_file();
   const char* path = std::getenv("SHARDWAY_TOPOLOGY");  // NOLINT(concurrency-mt-unsafe): as above
-  if (path != nullptr) warn_of_doubts(path, file.runs);
+  if (path != nullptr) warn_of_doubts(path, file);
   return file.topology;
 }
 

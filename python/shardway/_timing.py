@@ -1,4 +1,4 @@
-"""Calls that the ranks of the default group time together."""
+"""Calls that the ranks of a group time together."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ Call = Callable[[torch.Tensor], object]
 class TimedCall:
     """A call on an input that this rank writes before each repetition."""
 
-    def __init__(self, call: Call, elements: int, size: int) -> None:
+    def __init__(self, call: Call, elements: int, size: int, group: dist.ProcessGroup | None = None) -> None:
         self.call = call
+        self.group = group
         self.repetitions = _REPETITIONS_OF_LARGE if size >= MANY_BYTES else _REPETITIONS_OF_SMALL
         self.input = torch.ones(elements)
         self.us: list[float] = []
@@ -33,11 +34,11 @@ class TimedCall:
     def time(self) -> float:
         """What it takes the slowest rank, in microseconds."""
         self.input.fill_(1.0)
-        dist.barrier()
+        dist.barrier(self.group)
         begin = time.perf_counter_ns()
         self.call(self.input)
         own = torch.tensor([time.perf_counter_ns() - begin])
-        dist.all_reduce(own, dist.ReduceOp.MAX)
+        dist.all_reduce(own, dist.ReduceOp.MAX, self.group)
         return int(own) / 1e3
 
     def repeat(self) -> None:
@@ -65,6 +66,7 @@ class TrialClock:
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
         self.was_interrupted = False
+        self.group: dist.ProcessGroup | None = None  # whose ranks stop together
 
     def listen(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -81,7 +83,7 @@ class TrialClock:
             and statistics.median(each.retest_error() for each in calls) <= _KNOWN_WELL
         )
         state = torch.tensor([int(self.was_interrupted), int(not has_time or is_known)])
-        dist.all_reduce(state, dist.ReduceOp.MAX)
+        dist.all_reduce(state, dist.ReduceOp.MAX, self.group)
         self.was_interrupted = bool(state[0])
         return bool(state.any())
 

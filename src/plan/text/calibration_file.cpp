@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 
@@ -131,7 +132,23 @@ TopologyFile joined(const TopologyFile& file, const MeasuredTopology& run) {
   std::sort(tables.begin(), tables.end(),
             [](const PriceTable& a, const PriceTable& b) { return a.ranks < b.ranks; });
   both.topology.tables = std::make_shared<const PriceTables>(std::move(tables));
+  if (file.runs.empty()) return both;
+  both.topology.between_hosts = file.topology.between_hosts;
+  both.topology.ranks_per_host = file.topology.ranks_per_host;
+  both.topology.host_of_rank = file.topology.host_of_rank;
+  both.topology.two_levels = file.topology.two_levels;
   return both;
+}
+
+int64_t most_ranks_on_a_host(const Topology& topology, int64_t ranks) {
+  std::map<int64_t, int64_t> on_host;
+  int64_t most = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    if (!topology.host_of_rank.empty() && rank >= static_cast<int64_t>(topology.host_of_rank.size()))
+      return ranks;
+    most = std::max(most, ++on_host[topology.host_of(rank)]);
+  }
+  return most;
 }
 
 std::string doubt_about(const std::vector<Calibration>& runs, const PricedUse& use) {

@@ -31,7 +31,7 @@ struct TopologyFile {
 [[gnu::visibility("default")]] std::string objection_to_joining(const TopologyFile& file,
                                                                 const Calibration& run);
 
-// The file with a new run, in the place of one with as many ranks.
+// The file with a new run, in the place of one with as many ranks. What it says of hosts stays.
 [[gnu::visibility("default")]] TopologyFile joined(const TopologyFile& file, const MeasuredTopology& run);
 
 // For people: the figures, the errors of each kind, and what speaks against them.
@@ -41,8 +41,11 @@ struct TopologyFile {
 struct PricedUse {
   std::string processor = {};
   int64_t cores = 0;
-  int64_t ranks = 0;  // 0: not known yet
+  int64_t ranks = 0;  // of one host; 0: not known yet
 };
+
+// Of so many ranks, how many the fullest host has.
+[[gnu::visibility("default")]] int64_t most_ranks_on_a_host(const Topology& topology, int64_t ranks);
 
 // Why figures of these runs may not hold for a use, as one sentence without a full stop: another processor,
 // number of cores or number of ranks. Empty if nothing is known against them.

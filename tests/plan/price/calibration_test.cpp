@@ -399,6 +399,25 @@ TEST(JoinedRuns, KeepTheOtherGroupsAndReplaceTheirOwn) {
   EXPECT_EQ(file.topology.base_us, 3 * kKnown.base_us) << "the figures are those of the newest run";
 }
 
+TEST(JoinedRuns, KeepWhatTheFileSaysOfHosts) {
+  TopologyFile file = joined({}, run_of(4, 1));
+  file.topology.between_hosts = {.latency_us = 30, .gib_per_s = 0.5};
+  file.topology.host_of_rank = {0, 1, 0};
+  file.topology.two_levels = true;
+  const Topology found = joined(file, run_of(2, 2)).topology;
+  EXPECT_EQ(found.between_hosts.latency_us, 30);
+  EXPECT_EQ(found.between_hosts.gib_per_s, 0.5);
+  EXPECT_EQ(found.host_of_rank, file.topology.host_of_rank);
+  EXPECT_TRUE(found.two_levels);
+}
+
+TEST(Doubts, CountTheRanksOfTheFullestHost) {
+  EXPECT_EQ(most_ranks_on_a_host({}, 6), 6);
+  EXPECT_EQ(most_ranks_on_a_host({.ranks_per_host = 4}, 6), 4);
+  EXPECT_EQ(most_ranks_on_a_host({.host_of_rank = {0, 1, 0, 2}}, 4), 2);
+  EXPECT_EQ(most_ranks_on_a_host({.host_of_rank = {0, 1, 0, 2}}, 5), 5) << "not all of them are known";
+}
+
 TEST(JoinedRuns, AreOfOneMachineAndOneBackend) {
   const TopologyFile file = joined({}, run_of(4, 1));
   Calibration run = run_of(2, 1).calibration;
