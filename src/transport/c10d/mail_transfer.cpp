@@ -137,6 +137,21 @@ class Messages {
            const KnownInputs& known)
       : mail_(std::move(mail)), x_(x), arrivals_(route, x, out, known) {
     order_ = in_ring_order(arrivals_, is_known(known, route.rank));
+  }
+
+  // Before start(), or not at all. If not all messages can be under way at once, it does nothing: a rank
+  // whose receives take all the room would not send what others wait for.
+  void post_receives() {
+    if (order_.size() > kMaxInFlight) return;
+    const auto first_send =
+        std::stable_partition(order_.begin(), order_.end(), [](const Posting& one) { return !one.is_send; });
+    const auto receives = static_cast<size_t>(first_send - order_.begin());
+    while (posted_ < receives) post_next();
+  }
+
+  // The input is there.
+  void start() {
+    has_started_ = true;
     while (posted_ < order_.size() && in_flight_.size() < kMaxInFlight) post_next();
     arrivals_.land_known();
   }
@@ -147,7 +162,7 @@ class Messages {
     if (!home_.is_this()) abandon(in_flight_);
     if (!home_.is_this() || (in_flight_.empty() && posted_ == order_.size())) return;
     try {
-      post_all();
+      if (has_started_) post_all();
     } catch (const std::exception&) {  // the group is broken, and the caller has dropped the call
     }
     Janitor::instance().adopt(std::move(in_flight_));
@@ -202,16 +217,18 @@ class Messages {
   Arrivals arrivals_;
   std::vector<Posting> order_;
   size_t posted_ = 0;
+  bool has_started_ = false;
   std::deque<std::unique_ptr<Letter>> in_flight_;
   at::Tensor packed_;
   Box packed_box_;
 };
 
-class MailTransfer : public Transfer {
+class MailTransfer : public ExpectingTransfer {
  public:
   explicit MailTransfer(std::shared_ptr<Messages> messages)
       : messages_(std::move(messages)), waiting_([all = messages_] { all->wait(); }) {}
 
+  void send() override { messages_->start(); }
   void finish() override {
     waiting_.wait();
     messages_->land();
@@ -227,7 +244,16 @@ class MailTransfer : public Transfer {
 
 std::unique_ptr<Transfer> start_by_mail(std::shared_ptr<Mail> mail, const Route& route, const at::Tensor& x,
                                         const at::Tensor& out, const KnownInputs& known) {
-  return std::make_unique<MailTransfer>(std::make_shared<Messages>(std::move(mail), route, x, out, known));
+  auto messages = std::make_shared<Messages>(std::move(mail), route, x, out, known);
+  messages->start();
+  return std::make_unique<MailTransfer>(std::move(messages));
+}
+
+std::unique_ptr<ExpectingTransfer> expect_by_mail(std::shared_ptr<Mail> mail, const Route& route,
+                                                  const at::Tensor& x, const at::Tensor& out) {
+  auto messages = std::make_shared<Messages>(std::move(mail), route, x, out, KnownInputs{});
+  messages->post_receives();
+  return std::make_unique<MailTransfer>(std::move(messages));
 }
 
 int64_t slot_bytes_by_mail(bool takes_shorter, int64_t ranks) {

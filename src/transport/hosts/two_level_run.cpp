@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "transport/c10d/mail_transfer.h"
 #include "transport/common/boxes.h"
 #include "transport/common/reduce.h"
@@ -124,15 +126,20 @@ void TwoLevelRun::divide() const {
   }
 }
 
-// Moves between hosts under way, with mail of its own for each message of a pair of ranks.
+// Moves between hosts, with mail of its own for each message of a pair of ranks. Boxes of small routes are
+// packed when it is made, so their inputs are there by then.
 class RunsUnderWay::Crossings {
  public:
   Crossings(const std::vector<RouteCall>& calls, const TwoLevelWays& ways, const Subject& subject)
       : list_(calls, ways.whole) {
     for (const RouteCall& call : list_.calls()) {
-      transfers_.push_back(start_by_mail(ways.between.open(subject, Lengths::are_known).mail, *call.route,
-                                         call.x, call.out, {}));
+      transfers_.push_back(
+          expect_by_mail(ways.between.open(subject, Lengths::are_known).mail, *call.route, call.x, call.out));
     }
+  }
+
+  void send() {
+    for (const auto& transfer : transfers_) transfer->send();
   }
 
   void finish() {
@@ -142,14 +149,27 @@ class RunsUnderWay::Crossings {
 
  private:
   ListCall list_;
-  std::vector<std::unique_ptr<Transfer>> transfers_;
+  std::vector<std::unique_ptr<ExpectingTransfer>> transfers_;
 };
 
 RunsUnderWay::RunsUnderWay(std::vector<TwoLevelRun> runs, const TwoLevelWays& ways, const Subject& subject)
     : runs_(std::move(runs)), ways_(ways), subject_(subject) {
-  copies_ = std::make_unique<Crossings>(calls_of(runs_, &TwoLevelRun::copies), ways_, subject_);
+  const auto is_small = [](const TwoLevelRun& run) { return run.is_small(); };
+  if (std::any_of(runs_.begin(), runs_.end(), is_small)) return;
+  copies_ = crossings(&TwoLevelRun::copies);
+  sums_ = crossings(&TwoLevelRun::crossing);
+}
+
+std::unique_ptr<RunsUnderWay::Crossings> RunsUnderWay::crossings(RouteOf route) const {
+  return std::make_unique<Crossings>(calls_of(runs_, route), ways_, subject_);
+}
+
+void RunsUnderWay::start() {
+  if (!copies_) copies_ = crossings(&TwoLevelRun::copies);
+  copies_->send();
   run_inside(calls_of(runs_, &TwoLevelRun::sums), ways_.inside, subject_);
-  sums_ = std::make_unique<Crossings>(calls_of(runs_, &TwoLevelRun::crossing), ways_, subject_);
+  if (!sums_) sums_ = crossings(&TwoLevelRun::crossing);
+  sums_->send();
 }
 
 RunsUnderWay::~RunsUnderWay() = default;

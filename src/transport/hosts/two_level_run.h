@@ -24,6 +24,8 @@ class TwoLevelRun {
  public:
   TwoLevelRun(const TwoLevels& plan, const RouteCall& call);
 
+  bool is_small() const { return call_.is_small; }
+
   // The routes of the plan on their memory; nothing for one that no rank of the host needs.
   std::optional<RouteCall> copies() const;
   std::optional<RouteCall> sums() const;
@@ -60,15 +62,20 @@ struct TwoLevelWays {
 // for each kind of move. Small routes share a message per pair of ranks.
 class RunsUnderWay {
  public:
-  // Adds what crosses, and sends it.
+  // Expects what will come. The inputs may still be in the making.
   RunsUnderWay(std::vector<TwoLevelRun> runs, const TwoLevelWays& ways, const Subject& subject);
   ~RunsUnderWay();
+
+  // Adds what crosses, and sends it. Once, before finish().
+  void start();
 
   // Receives, and brings everything to its place. Once.
   void finish();
 
  private:
   class Crossings;
+
+  std::unique_ptr<Crossings> crossings(std::optional<RouteCall> (TwoLevelRun::*route)() const) const;
 
   std::vector<TwoLevelRun> runs_;
   TwoLevelWays ways_;

@@ -214,13 +214,18 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
     const at::Tensor landed = out.is_contiguous() ? out : warm_empty(out.sizes(), out.options());
     const std::vector<KnownPiece> pieces = pieces_of(route, x.reshape({-1}), landed.view({-1}));
     std::deque<RunsUnderWay> first;
-    for (const KnownPiece& piece : pieces)
+    for (const KnownPiece& piece : pieces) {
       first.emplace_back(runs_of(piece.planned->first, piece.x, piece.first_part), ways(), subject);
+      first.back().start();
+    }
+    // Expected early, and in the order in which they are sent. What comes for the output was made from the
+    // inputs of all ranks, so `out` may be `x`.
     std::deque<RunsUnderWay> second;
+    for (const KnownPiece& piece : pieces)
+      second.emplace_back(runs_of(piece.planned->second, piece.first_part, piece.out), ways(), subject);
     for (size_t i = 0; i < pieces.size(); ++i) {
       first[i].finish();
-      second.emplace_back(runs_of(pieces[i].planned->second, pieces[i].first_part, pieces[i].out), ways(),
-                          subject);
+      second[i].start();
     }
     for (RunsUnderWay& runs : second) runs.finish();
     if (!landed.is_same(out)) out.copy_(landed);
@@ -276,7 +281,9 @@ class TwoLevelTransport : public Transport, public KnowsHosts, public GivesUp {
     const auto plans = plans_.plans(parts, *inside_, subject);
     std::vector<TwoLevelRun> runs;
     for (size_t i = 0; i < calls.size(); ++i) runs.emplace_back((*plans)[i], calls[i]);
-    RunsUnderWay(std::move(runs), ways(), subject).finish();
+    RunsUnderWay under_way(std::move(runs), ways(), subject);
+    under_way.start();
+    under_way.finish();
   }
 
   int64_t rank_;
