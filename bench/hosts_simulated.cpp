@@ -137,9 +137,9 @@ std::vector<Collective> collectives(const HostMap& hosts, int64_t part_bytes, in
     all_reduce_in_pieces.emplace_back(
         [=](int64_t rank) { return all_reduce_routes(run, rank, hosts).collection; });
     broadcast_in_pieces.emplace_back(
-        [=](int64_t rank) { return spread_broadcast(piece, 0, rank, hosts).shares; });
+        [=](int64_t rank) { return spread_broadcast(piece, item_bytes(kDType), 0, rank, hosts).shares; });
     broadcast_in_pieces.emplace_back(
-        [=](int64_t rank) { return spread_broadcast(piece, 0, rank, hosts).collection; });
+        [=](int64_t rank) { return spread_broadcast(piece, item_bytes(kDType), 0, rank, hosts).collection; });
   }
   return {{"all_gather_v", part_bytes, gather_parts, gather_parts, {0}},
           {"reduce_scatter_v", part_bytes, scatter_parts, scatter_parts, {0}},

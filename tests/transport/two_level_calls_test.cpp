@@ -204,15 +204,27 @@ INSTANTIATE_TEST_SUITE_P(, TwoLevelAllReduce,
                          ::testing::Values(Labels{0, 1}, Labels{0, 1, 0, 1}, Labels{0, 0, 0, 1},
                                            Labels{0, 0, 1, 2, 1}));
 
-// Two hosts of two ranks: each rank sends a block and its part of its host's sum, and no result.
-TEST(TwoLevelMessages, OfAnAllReduceBetweenTwoHosts) {
-  constexpr int64_t kBytes = 1 << 20;
+// The messages of an all-reduce of so many bytes, agreement included.
+int64_t messages_of_all_reduce(const Labels& labels, int64_t bytes) {
+  const auto hosts = HostMap(labels).hosts();
   Postage postage;
-  run_on_hosts({.labels = kInterleaved, .postage = &postage},
-               [&](const Group& group) { all_reduce(at::ones({kBytes / 4}), {.group = group}); });
-  EXPECT_EQ(postage.messages, 4 + 4);
-  EXPECT_GE(postage.bytes, 2 * kBytes);
-  EXPECT_LE(postage.bytes, 2 * kBytes + (64 << 10));
+  run_on_hosts({.labels = labels, .postage = &postage},
+               [&](const Group& group) { all_reduce(at::ones({bytes / 4}), {.group = group}); });
+  EXPECT_GE(postage.bytes, 2 * (hosts - 1) * bytes);
+  EXPECT_LE(postage.bytes, 2 * (hosts - 1) * bytes + (64 << 10));
+  return postage.messages;
+}
+
+// Two hosts of two ranks: one rank of each sends their blocks. In 1 MiB each rank sends its part of its
+// host's sum, in 256 KiB one does; no result crosses.
+TEST(TwoLevelMessages, OfAnAllReduceBetweenTwoHosts) {
+  EXPECT_EQ(messages_of_all_reduce(kInterleaved, 1 << 20), 2 + 4);
+  EXPECT_EQ(messages_of_all_reduce(kInterleaved, 256 << 10), 2 + 2);
+}
+
+// One rank of each host tells, sends sums and sends results to one of each other.
+TEST(TwoLevelMessages, OfASmallAllReduceAmongFourHosts) {
+  EXPECT_EQ(messages_of_all_reduce({0, 0, 1, 1, 2, 2, 3, 3}, 256 << 10), 3 * 12);
 }
 
 }  // namespace

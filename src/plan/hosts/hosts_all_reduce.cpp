@@ -1,8 +1,10 @@
 #include "plan/hosts/hosts_all_reduce.h"
 
+#include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <vector>
+
+#include "plan/hosts/carriers.h"
 
 namespace shardway {
 namespace {
@@ -21,15 +23,21 @@ void share_among(const std::vector<int64_t>& ranks, int64_t elements, std::vecto
 }
 
 // By rank: what it combines.
-std::vector<Box> shares_of(int64_t elements, const HostMap& hosts, bool is_by_host) {
-  std::vector<Box> shares(static_cast<size_t>(hosts.ranks()));
+std::vector<Box> shares_of(const ReducedRun& run, const HostMap& hosts, bool is_by_host) {
+  std::vector<Box> shares(static_cast<size_t>(hosts.ranks()), {.offset = {0}, .extent = {0}});
+  const int64_t of_host = run.elements * run.sum_bytes / (is_by_host ? 1 : hosts.hosts());
   if (is_by_host) {
-    for (int64_t host = 0; host < hosts.hosts(); ++host) share_among(hosts.ranks_of(host), elements, shares);
+    for (int64_t host = 0; host < hosts.hosts(); ++host)
+      share_among(carriers_of(hosts, host, of_host), run.elements, shares);
     return shares;
   }
-  std::vector<int64_t> all(shares.size());
-  std::iota(all.begin(), all.end(), 0);
-  share_among(all, elements, shares);
+  std::vector<int64_t> all;
+  for (int64_t host = 0; host < hosts.hosts(); ++host) {
+    const std::vector<int64_t> carriers = carriers_of(hosts, host, of_host);
+    all.insert(all.end(), carriers.begin(), carriers.end());
+  }
+  std::sort(all.begin(), all.end());
+  share_among(all, run.elements, shares);
   return shares;
 }
 
@@ -46,7 +54,7 @@ bool exchanges_sums_once(const ReducedRun& run, const HostMap& hosts) {
 
 AllReduceRoutes all_reduce_routes(const ReducedRun& run, int64_t rank, const HostMap& hosts) {
   const bool is_by_host = exchanges_sums_once(run, hosts);
-  const std::vector<Box> shares = shares_of(run.elements, hosts, is_by_host);
+  const std::vector<Box> shares = shares_of(run, hosts, is_by_host);
   const Box& own = shares[static_cast<size_t>(rank)];
   const Box landed = Box::whole(own.extent);
   AllReduceRoutes routes{.combination = {.rank = rank,

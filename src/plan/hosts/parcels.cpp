@@ -4,11 +4,14 @@
 #include <map>
 #include <utility>
 
+#include "plan/hosts/carriers.h"
+
 namespace shardway {
 namespace {
 
 // A message costs an engine as much as some tens of KiB: a run is not cut into smaller pieces than this. The
-// ranks of a host share its cable, so that pieces save no time on the wire.
+// ranks of a host share its cable, so that pieces save no time on the wire. A sum is made by whoever sends
+// it.
 constexpr int64_t kLeastPieceBytes = 64 << 10;
 
 // The part `inner` of a box, where `inner` counts from the corner of the box.
@@ -106,11 +109,12 @@ std::vector<ParcelPiece> pieces_of(const Cargo& cargo, size_t number, int64_t el
   const std::vector<int64_t> senders = distinct_ranks(parcel.owners);
   const std::vector<int64_t> receivers = distinct_ranks(parcel.wants);
   const int64_t elements = parcel.elements();
+  const int64_t least = parcel.is_sum() ? kLeastCarriedBytes : kLeastPieceBytes;
   const auto cuts = [&](const std::vector<int64_t>& ranks) {
     const auto count = static_cast<int64_t>(ranks.size());
     const int64_t shares =
         cargo.elements == 0 ? 0 : (2 * elements * count + cargo.elements) / (2 * cargo.elements);
-    return std::clamp<int64_t>(std::min(shares, elements * element_bytes / kLeastPieceBytes), 1, count);
+    return std::clamp<int64_t>(std::min(shares, elements * element_bytes / least), 1, count);
   };
   const int64_t out = cuts(senders);
   const int64_t in = cuts(receivers);

@@ -117,10 +117,12 @@ class BackendMail : public Mail, public std::enable_shared_from_this<BackendMail
     return tag_of(key_, lengths_ == Lengths::vary ? kAnyLength : bytes.numel());
   }
 
+  // Blocks have lengths that vary. Between hosts one rank sends those of its host, once all have come.
   const char* hint() const {
-    return lengths_ == Lengths::vary ? ""
-                                     : "; if it is alive, it is in another call or means other sizes, which "
-                                       "SHARDWAY_CHECK=1 tells";
+    if (lengths_ == Lengths::vary)
+      return room_.hosts ? "; it speaks for its host, and may be waiting for another rank there" : "";
+    return "; if it is alive, it is in another call or means other sizes, which "
+           "SHARDWAY_CHECK=1 tells";
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;

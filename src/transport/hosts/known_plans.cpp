@@ -19,7 +19,8 @@ struct RoutesOfCall {
 
 RoutesOfCall routes_of(const KnownCall& call, int64_t rank, const HostMap& hosts) {
   if (call.pattern == Pattern::broadcast) {
-    SpreadBroadcast routes = spread_broadcast(call.run.elements, call.root, rank, hosts);
+    SpreadBroadcast routes =
+        spread_broadcast(call.run.elements, call.run.element_bytes, call.root, rank, hosts);
     return {.first_part = Box::whole({call.run.elements}),
             .first = std::move(routes.shares),
             .second = std::move(routes.collection)};

@@ -16,6 +16,9 @@ namespace {
 using Labels = std::vector<int64_t>;
 
 ReducedRun floats(int64_t elements) { return {.elements = elements, .element_bytes = 4, .sum_bytes = 4}; }
+ReducedRun wide(int64_t elements) {  // in which a few elements are much to carry
+  return {.elements = elements, .element_bytes = 128 << 10, .sum_bytes = 128 << 10};
+}
 ReducedRun halves(int64_t elements) { return {.elements = elements, .element_bytes = 2, .sum_bytes = 4}; }
 
 std::vector<AllReduceRoutes> routes_of_all(const ReducedRun& run, const HostMap& hosts) {
@@ -62,7 +65,8 @@ TEST(HostsAllReduce, EveryRankGetsEverySum) {
   for (const Labels& labels :
        {Labels{0, 1}, {0, 0, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1}, {1, 0, 0, 0, 0}, {0, 0, 1, 1, 2, 2, 2}}) {
     const HostMap hosts(labels);
-    for (const ReducedRun& run : {floats(0), floats(1), floats(3), floats(25), halves(25), halves(100'000)}) {
+    for (const ReducedRun& run :
+         {floats(0), floats(1), floats(25), wide(3), wide(8), wide(25), halves(25), halves(100'000)}) {
       Dense sum = Dense::filled({run.elements}, 0);
       for (int64_t rank = 0; rank < hosts.ranks(); ++rank) {
         for (int64_t i = 0; i < run.elements; ++i) sum.at({i}) += addend(rank, i);
@@ -75,15 +79,21 @@ TEST(HostsAllReduce, EveryRankGetsEverySum) {
 // The example of the header.
 TEST(HostsAllReduce, OfEightElementsBetweenTwoHosts) {
   const HostMap hosts({0, 0, 1, 1});
-  const AllReduceRoutes routes = all_reduce_routes(floats(8), 0, hosts);
+  const AllReduceRoutes routes = all_reduce_routes(wide(8), 0, hosts);
   EXPECT_EQ(routes.landing, (Box{.offset = {0}, .extent = {4}}));
-  EXPECT_EQ(all_reduce_routes(floats(8), 2, hosts).landing, routes.landing);
+  EXPECT_EQ(all_reduce_routes(wide(8), 2, hosts).landing, routes.landing);
   const Box first{.offset = {0}, .extent = {4}};
   const Box second{.offset = {4}, .extent = {4}};
   Moves of_all;
   for (int64_t peer = 0; peer < 4; ++peer) of_all.push_back({.peer = peer, .mine = first, .theirs = first});
   EXPECT_EQ(routes.combination.pulls, of_all);
   EXPECT_EQ(routes.collection.pulls, (Moves{{.peer = 1, .mine = second, .theirs = first}}));
+
+  const Box whole = Box::whole({8});
+  for (const int64_t rank : {0, 2}) EXPECT_EQ(all_reduce_routes(floats(8), rank, hosts).landing, whole);
+  const AllReduceRoutes small = all_reduce_routes(floats(8), 1, hosts);
+  EXPECT_TRUE(small.combination.pulls.empty());
+  EXPECT_EQ(small.collection.pulls, (Moves{{.peer = 0, .mine = whole, .theirs = whole}}));
 }
 
 // What the plans of all ranks move in one of both routes.
@@ -155,12 +165,27 @@ TEST(HostsAllReduce, LongOnesRunInPiecesOfWhichManyHostsGetFewer) {
   EXPECT_EQ(pieces(k64MiB, 300).size(), 1U);
 }
 
-TEST(HostsAllReduce, AmongMoreHostsEachRankHasAShareOfItsOwn) {
+TEST(HostsAllReduce, AmongMoreHostsEachCarrierHasAShareOfItsOwn) {
   const HostMap hosts({0, 0, 1, 1, 2, 2});
   EXPECT_FALSE(exchanges_sums_once(floats(kMany), hosts));
-  const AllReduceRoutes routes = all_reduce_routes(floats(6), 3, hosts);
-  EXPECT_EQ(routes.landing, (Box{.offset = {3}, .extent = {1}}));
+  const AllReduceRoutes routes = all_reduce_routes(wide(24), 3, hosts);
+  EXPECT_EQ(routes.landing, (Box{.offset = {12}, .extent = {4}}));
   EXPECT_EQ(routes.collection.pulls.size(), 5U);
+  EXPECT_EQ(all_reduce_routes(floats(6), 2, hosts).landing, (Box{.offset = {2}, .extent = {2}}));
+  EXPECT_EQ(all_reduce_routes(floats(6), 3, hosts).collection.pulls.size(), 3U);
+}
+
+// 256 KiB, of which one rank a host sends everything.
+TEST(HostsAllReduce, SmallOnesCrossInOneMessagePerPairOfHosts) {
+  constexpr int64_t kFew = 64 << 10;
+  const Moved between_two = moved(floats(kFew), HostMap(kTwoOfFour), &AllReduceRoutes::combination);
+  EXPECT_EQ(between_two.messages, 2);
+  EXPECT_EQ(between_two.crossed, 2 * kFew);
+  const HostMap four({0, 0, 1, 1, 2, 2, 3, 3});
+  for (const auto route : {&AllReduceRoutes::combination, &AllReduceRoutes::collection}) {
+    EXPECT_EQ(moved(floats(kFew), four, route).messages, 12);
+    EXPECT_EQ(moved(floats(kFew), four, route).crossed, 3 * kFew);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace shardway {
@@ -18,11 +19,11 @@ int64_t elements_in(const Moves& moves) {
 // The example of the header, with one rank a host.
 TEST(SpreadBroadcast, OfTwelveElementsToFourHosts) {
   const HostMap hosts({0, 1, 2, 3});
-  const SpreadBroadcast root = spread_broadcast(12, 0, 0, hosts);
+  const SpreadBroadcast root = spread_broadcast(12, 4, 0, 0, hosts);
   EXPECT_EQ(elements_in(root.shares.pushes), 12 + 9);  // its own copy, and a share of each other host
   EXPECT_EQ(elements_in(root.collection.pushes), 9);
   EXPECT_TRUE(root.collection.pulls.empty());
-  const SpreadBroadcast other = spread_broadcast(12, 0, 2, hosts);
+  const SpreadBroadcast other = spread_broadcast(12, 4, 0, 2, hosts);
   EXPECT_EQ(
       other.shares.pulls,
       (Moves{{.peer = 0, .mine = {.offset = {6}, .extent = {3}}, .theirs = {.offset = {6}, .extent = {3}}}}));
@@ -35,16 +36,16 @@ TEST(SpreadBroadcast, EveryElementComesOnceToEveryRank) {
   for (const auto& labels : {std::vector<int64_t>{0, 1, 2}, {0, 1, 1, 0, 2, 2, 2}, {4, 3, 4, 2, 1, 3}}) {
     const HostMap hosts(labels);
     for (int64_t root = 0; root < hosts.ranks(); ++root) {
-      for (const int64_t elements : {1, 5, 1000}) {
+      for (const auto& [elements, bytes] : {std::pair(1, 4), {5, 4}, {1000, 4}, {1000, 4 << 10}}) {
         for (int64_t rank = 0; rank < hosts.ranks(); ++rank) {
-          const SpreadBroadcast routes = spread_broadcast(elements, root, rank, hosts);
+          const SpreadBroadcast routes = spread_broadcast(elements, bytes, root, rank, hosts);
           std::vector<int64_t> came(static_cast<size_t>(elements));
           for (const Route* route : {&routes.shares, &routes.collection}) {
             validate(*route);
             for (const Move& pull : route->pulls) {
               const auto begin = came.begin() + pull.mine.offset[0];
               std::for_each(begin, begin + pull.mine.extent[0], [](int64_t& count) { ++count; });
-              const SpreadBroadcast theirs = spread_broadcast(elements, root, pull.peer, hosts);
+              const SpreadBroadcast theirs = spread_broadcast(elements, bytes, root, pull.peer, hosts);
               const Moves& pushes = (route == &routes.shares ? theirs.shares : theirs.collection).pushes;
               EXPECT_EQ(
                   std::ranges::count(pushes, Move{.peer = rank, .mine = pull.theirs, .theirs = pull.mine}),
@@ -56,6 +57,14 @@ TEST(SpreadBroadcast, EveryElementComesOnceToEveryRank) {
       }
     }
   }
+}
+
+// Shares of 512 KiB and more are cut: here each host of two ranks has 1 MiB.
+TEST(SpreadBroadcast, ASmallShareGoesToTheFirstRankOfItsHost) {
+  const HostMap hosts({0, 0, 1, 1, 2, 2, 3, 3});
+  EXPECT_EQ(spread_broadcast(8, 4, 0, 0, hosts).shares.pushes.size(), 2U + 3U);  // and both of its own host
+  EXPECT_TRUE(spread_broadcast(8, 4, 0, 3, hosts).shares.pulls.empty());
+  EXPECT_EQ(spread_broadcast(8, 512 << 10, 0, 0, hosts).shares.pushes.size(), 2U + 6U);
 }
 
 }  // namespace
