@@ -184,7 +184,7 @@ class Waiting {
     // `still` returns whom the rank still waits for.
     template <class Ready, class Still>
     void step(Ready& ready, Still&& still) {
-      for (int look = 0; look < 16 && !waiting_.is_crowded(); ++look) {
+      for (int look = 0; look < 16 && yields(); ++look) {
         if (ready()) return;
         if (gave_core_away_for_long() && !ready()) waiting_.expect_crowd();
       }
@@ -198,7 +198,7 @@ class Waiting {
           if (const std::optional<Ended> ended = look_around(now)) throw waiting_.lose(*ended);
         }
       }
-      if (now - start_ < kYieldFor && !waiting_.is_crowded()) return;
+      if (now - start_ < kYieldFor && yields()) return;
       const uint32_t bell = fall_asleep();
       if (!ready()) sleep(bell);
       wake_up();
@@ -210,6 +210,12 @@ class Waiting {
     }
 
    private:
+    // A peer that waits for another host comes back no sooner than a sleeper wakes up, and what moves its
+    // messages needs a core.
+    bool yields() const {
+      return !waiting_.is_crowded() &&
+             (waiting_.spins() || !waiting_.waits_elsewhere(waited_for_.peers.front()));
+    }
     bool gave_core_away_for_long() const;
     std::optional<Ended> look_around(Clock::time_point now);
     uint32_t fall_asleep();
