@@ -25,15 +25,15 @@ void share_among(const std::vector<int64_t>& ranks, int64_t elements, std::vecto
 // By rank: what it combines.
 std::vector<Box> shares_of(const ReducedRun& run, const HostMap& hosts, bool is_by_host) {
   std::vector<Box> shares(static_cast<size_t>(hosts.ranks()), {.offset = {0}, .extent = {0}});
-  const int64_t of_host = run.elements * run.sum_bytes / (is_by_host ? 1 : hosts.hosts());
+  const int64_t bytes = run.elements * run.sum_bytes;
   if (is_by_host) {
     for (int64_t host = 0; host < hosts.hosts(); ++host)
-      share_among(carriers_of(hosts, host, of_host), run.elements, shares);
+      share_among(carriers_of(hosts, host, bytes, 1), run.elements, shares);
     return shares;
   }
   std::vector<int64_t> all;
   for (int64_t host = 0; host < hosts.hosts(); ++host) {
-    const std::vector<int64_t> carriers = carriers_of(hosts, host, of_host);
+    const std::vector<int64_t> carriers = carriers_of(hosts, host, bytes, 2);
     all.insert(all.end(), carriers.begin(), carriers.end());
   }
   std::sort(all.begin(), all.end());

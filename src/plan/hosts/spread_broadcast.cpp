@@ -19,8 +19,7 @@ std::vector<Box> shares_of(int64_t elements, int64_t element_bytes, int64_t root
   for (int64_t host = 0; host < hosts.hosts(); ++host) {
     const bool is_of_root = host == hosts.host_of(root);
     const std::vector<int64_t> owners =
-        is_of_root ? std::vector{root}
-                   : carriers_of(hosts, host, of_hosts[static_cast<size_t>(host)] * element_bytes);
+        is_of_root ? std::vector{root} : carriers_of(hosts, host, elements * element_bytes, 2);
     const auto sizes = chunk_sizes(of_hosts[static_cast<size_t>(host)], static_cast<int64_t>(owners.size()));
     for (size_t i = 0; i < owners.size(); ++i) {
       shares[static_cast<size_t>(owners[i])] = run_of(begin, sizes[i]);

@@ -175,6 +175,13 @@ TEST(HostsAllReduce, AmongMoreHostsEachCarrierHasAShareOfItsOwn) {
   EXPECT_EQ(all_reduce_routes(floats(6), 3, hosts).collection.pulls.size(), 3U);
 }
 
+// A rank's share is small there, but each host still makes sums of everything.
+TEST(HostsAllReduce, AmongManyHostsEveryRankCombines) {
+  Labels labels(128);
+  for (size_t rank = 0; rank < labels.size(); ++rank) labels[rank] = static_cast<int64_t>(rank / 2);
+  EXPECT_EQ(all_reduce_routes(wide(128), 1, HostMap(labels)).landing, (Box{.offset = {1}, .extent = {1}}));
+}
+
 // 256 KiB, of which one rank a host sends everything.
 TEST(HostsAllReduce, SmallOnesCrossInOneMessagePerPairOfHosts) {
   constexpr int64_t kFew = 64 << 10;

@@ -59,12 +59,11 @@ TEST(SpreadBroadcast, EveryElementComesOnceToEveryRank) {
   }
 }
 
-// Shares of 512 KiB and more are cut: here each host of two ranks has 1 MiB.
-TEST(SpreadBroadcast, ASmallShareGoesToTheFirstRankOfItsHost) {
+TEST(SpreadBroadcast, ASmallOneIsCarriedByTheFirstRankOfEachHost) {
   const HostMap hosts({0, 0, 1, 1, 2, 2, 3, 3});
   EXPECT_EQ(spread_broadcast(8, 4, 0, 0, hosts).shares.pushes.size(), 2U + 3U);  // and both of its own host
   EXPECT_TRUE(spread_broadcast(8, 4, 0, 3, hosts).shares.pulls.empty());
-  EXPECT_EQ(spread_broadcast(8, 512 << 10, 0, 0, hosts).shares.pushes.size(), 2U + 6U);
+  EXPECT_EQ(spread_broadcast(8, 256 << 10, 0, 0, hosts).shares.pushes.size(), 2U + 6U);
 }
 
 }  // namespace
