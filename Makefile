@@ -117,7 +117,7 @@ lint:  ## check format, types, names and common mistakes
 	@echo "== clang-format" && clang-format-16 --dry-run -Werror $(CPP_FILES)
 	@echo "== ruff" && $(PYTHON) -m ruff check --quiet . && $(PYTHON) -m ruff format --check --quiet .
 	@echo "== mypy" && $(PYTHON) -m mypy
-	@echo "== clang-tidy" && scripts/tidy $(filter-out bench/mpi/% tests/consumer/% tests/mpi/%,$(filter %.cpp,$(CPP_FILES)))
+	@echo "== clang-tidy" && scripts/tidy $(filter-out bench/mpi/% bench/oneccl/% tests/consumer/% tests/mpi/%,$(filter %.cpp,$(CPP_FILES)))
 
 types:  ## pyright on a program that uses every public name; not in make lint, as it has to be fetched
 	@scripts/setup build
@@ -188,7 +188,7 @@ bench-peers: library  ## compare shared memory with the newest MPIs at every siz
 	@scripts/setup peers
 	@scripts/configure -DSHARDWAY_BENCH=ON
 	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
-	@$(PYTHON) -m bench.peers --beside 0 2 $(PEERS)
+	@$(PYTHON) -m bench.peers --beside 0 2 4 $(PEERS)
 
 bench-large: library  ## compare large calls with bare pulls, with given, steady and fresh outputs
 	@scripts/setup bench
