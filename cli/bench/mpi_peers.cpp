@@ -36,7 +36,7 @@ std::string program_on_path(const std::string& name) {
   const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string program = folder + "/" + name;
+    const std::string program = fs::path(folder) / name;
     if (access(program.c_str(), X_OK) == 0) return program;
   }
   return {};
@@ -163,7 +163,7 @@ std::string trial_lines(const std::vector<Trial>& trials, int64_t ranks) {
     text += std::string(name_of(trial.kind)) + " " + std::to_string(elements) + " " +
             std::to_string(repetitions_in_a_round(trial));
     for (const int64_t part : sizes_of(trial.parts, elements, ranks)) text += " " + std::to_string(part);
-    text += "\n";
+    text += '\n';
   }
   return text;
 }
