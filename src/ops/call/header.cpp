@@ -82,7 +82,7 @@ void show_input(const Call& call, const Group& group, Opening& opening) {
   if (call.leg == nullptr) {
     opening.pushes = pushes_of(call, group);
   } else if (call.leg->route->pattern == Pattern::all_reduce) {
-    opening.all_reduce = call.leg;
+    opening.known = call.leg;
   } else {
     opening.pushes = call.leg->route->pushes;
   }
@@ -192,7 +192,7 @@ void agree_and_move(const Call& call, const Group& group,
   if (kept == nullptr) return;
   kept->opening = std::move(opening);
   kept->opening.x.reset();
-  kept->opening.all_reduce = nullptr;
+  kept->opening.known = nullptr;
 }
 
 void agree_again(KeptCall& kept, KeptCalls& calls, const RouteCall& moves, const Group& group,
@@ -202,7 +202,7 @@ void agree_again(KeptCall& kept, KeptCalls& calls, const RouteCall& moves, const
   const char* name = name_of(kept.collective());
   Opening& opening = kept.opening;
   opening.x = moves.x;
-  opening.all_reduce = &moves;
+  opening.known = &moves;
   const Subject subject{.mark = kHeaders, .name = name, .words = [&read] { return described(read()); }};
   const auto decide_here = [&](Blocks blocks) -> std::optional<RouteCall> {
     if (kept.is_heard_again(blocks)) return moves;

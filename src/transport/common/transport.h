@@ -96,7 +96,7 @@ struct Opening {
   int64_t row_bytes = 0;
   at::Tensor x = {};
   Moves pushes = {};
-  const RouteCall* all_reduce = nullptr;  // of x, instead of pushes: fully known before the meeting
+  const RouteCall* known = nullptr;  // all moves of x, if known before the meeting: always for an all-reduce
 };
 
 // Returns the moves that follow from what all ranks said, if there are any. If it throws a c10::ValueError,

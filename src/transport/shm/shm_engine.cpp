@@ -83,9 +83,9 @@ void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decid
     Blocks blocks = fresh_blocks(opening.row_bytes);
     shm::Talk talk = talk_of(opening.block, blocks);
     const bool is_all_reduce =
-        opening.all_reduce != nullptr && opening.all_reduce->route->pattern == Pattern::all_reduce;
+        opening.known != nullptr && opening.known->route->pattern == Pattern::all_reduce;
     std::optional<shm::ContiguousCall> runs;
-    if (opening.all_reduce != nullptr && !is_all_reduce) runs = small_runs_of(*opening.all_reduce);
+    if (opening.known != nullptr && !is_all_reduce) runs = small_runs_of(*opening.known);
     std::optional<ShmPart> part;
     if (!is_all_reduce && !runs) part.emplace(opening.x, opening.pushes);
     std::optional<RouteCall> moves;
@@ -94,12 +94,12 @@ void ShmEngine::meet(const Opening& opening, const Subject& subject, const Decid
       blocks.number = group.calls();
       moves = decide(std::move(blocks));
       if (moves && part) part->complete(*moves->route, moves->x, moves->out, {});
-      if (moves && runs && moves->route != opening.all_reduce->route) runs = small_runs_of(*moves).value();
+      if (moves && runs && moves->route != opening.known->route) runs = small_runs_of(*moves).value();
       return moves.has_value();
     };
     talk.agrees = [&] { return refusal.passes(decide_here); };
     if (is_all_reduce) {
-      run_all_reduce(group, *opening.all_reduce, subject, &talk);
+      run_all_reduce(group, *opening.known, subject, &talk);
     } else if (runs) {
       group.run(*runs, subject, &talk);
     } else {
