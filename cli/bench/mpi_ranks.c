@@ -1,9 +1,9 @@
 /* One rank of an MPI that `shardway bench` compares with: mpirun -n N mpi_ranks TRIALS STOP
  *
- * TRIALS has a line for each call: its op, its elements, how often it is made in a round, and the part of each
- * rank. Rank 0 prints what the library is called, and then a line for each repetition: the number of the trial,
- * and its time in microseconds, from the first rank's start to the last one's end. All calls are made in turn,
- * round after round, until there is a file STOP. In the first round results are checked. */
+ * TRIALS has a line for each call: its op, its elements, how often it is made in a round, and the part of
+ * each rank. Rank 0 prints what the library is called, and then a line for each repetition: the number of the
+ * trial, and its time in microseconds, from the first rank's start to the last one's end. All calls are made
+ * in turn, round after round, until there is a file STOP. In the first round results are checked. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +15,20 @@ struct trial {
   char op[32];
   int elements;
   int repetitions;
-  int *parts; /* of each rank */
+  int* parts; /* of each rank */
 };
 
 static int rank, ranks;
 static float *input, *output;
 static int *starts, *received, *received_starts;
 
-static void fail(const char *why, const char *what) {
+static void fail(const char* why, const char* what) {
   fprintf(stderr, "%s%s\n", why, what);
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static void *memory_of(size_t bytes) {
-  void *memory = calloc(1, bytes);
+static void* memory_of(size_t bytes) {
+  void* memory = calloc(1, bytes);
   if (memory == NULL) fail("there is not enough memory", "");
   return memory;
 }
@@ -39,9 +39,9 @@ static double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-static int is_op(const struct trial *trial, const char *op) { return strcmp(trial->op, op) == 0; }
+static int is_op(const struct trial* trial, const char* op) { return strcmp(trial->op, op) == 0; }
 
-static void lay_out(const struct trial *trial) {
+static void lay_out(const struct trial* trial) {
   for (int r = 0, start = 0; r < ranks; start += trial->parts[r++]) {
     starts[r] = start;
     received[r] = trial->parts[rank];
@@ -49,8 +49,8 @@ static void lay_out(const struct trial *trial) {
   }
 }
 
-static void make(const struct trial *trial) {
-  const int *parts = trial->parts;
+static void make(const struct trial* trial) {
+  const int* parts = trial->parts;
   const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
   if (is_op(trial, "all_gather")) {
     MPI_Allgatherv(input, parts[rank], MPI_FLOAT, output, parts, starts, MPI_FLOAT, MPI_COMM_WORLD);
@@ -59,7 +59,8 @@ static void make(const struct trial *trial) {
   } else if (is_op(trial, "all_reduce")) {
     MPI_Allreduce(input, output, trial->elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   } else if (is_op(trial, "all_to_all")) {
-    MPI_Alltoallv(input, parts, starts, MPI_FLOAT, output, received, received_starts, MPI_FLOAT, MPI_COMM_WORLD);
+    MPI_Alltoallv(input, parts, starts, MPI_FLOAT, output, received, received_starts, MPI_FLOAT,
+                  MPI_COMM_WORLD);
   } else if (is_op(trial, "permute")) {
     MPI_Sendrecv(input, trial->elements, MPI_FLOAT, next, 0, output, trial->elements, MPI_FLOAT, last, 0,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -69,7 +70,7 @@ static void make(const struct trial *trial) {
 }
 
 /* Every rank has sent its number, and 1 more. */
-static void check(const struct trial *trial) {
+static void check(const struct trial* trial) {
   const int is_gather = is_op(trial, "all_gather"), is_exchange = is_op(trial, "all_to_all");
   const float sum = (float)ranks * (float)(ranks + 1) / 2;
   const int from_last = is_op(trial, "permute") ? (rank + ranks - 1) % ranks + 1 : 0;
@@ -84,7 +85,7 @@ static void check(const struct trial *trial) {
 }
 
 /* What it took; on rank 0. */
-static double time_of(const struct trial *trial) {
+static double time_of(const struct trial* trial) {
   double begin, end, first = 0, last = 0;
   for (int i = 0; i < trial->elements; ++i) input[i] = (float)(rank + 1);
   MPI_Barrier(MPI_COMM_WORLD);
@@ -96,8 +97,8 @@ static double time_of(const struct trial *trial) {
   return last - first;
 }
 
-static struct trial *read_trials(const char *path, int *count) {
-  FILE *file = fopen(path, "r");
+static struct trial* read_trials(const char* path, int* count) {
+  FILE* file = fopen(path, "r");
   struct trial *trials = NULL, trial;
   if (file == NULL) fail("cannot be read: ", path);
   for (*count = 0; fscanf(file, "%31s %d %d", trial.op, &trial.elements, &trial.repetitions) == 3; ++*count) {
@@ -121,9 +122,9 @@ static void print_name(void) {
   printf("%s\n", name);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   int count = 0, most = 0, goes_on = 1;
-  struct trial *trials;
+  struct trial* trials;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -132,7 +133,8 @@ int main(int argc, char **argv) {
   trials = read_trials(argv[1], &count);
   for (int i = 0; i < count; ++i) most = trials[i].elements > most ? trials[i].elements : most;
   input = memory_of((size_t)most * sizeof(float));
-  output = memory_of(((size_t)2 * (size_t)most + (size_t)ranks) * sizeof(float)); /* no part is twice the mean */
+  output =
+      memory_of(((size_t)2 * (size_t)most + (size_t)ranks) * sizeof(float)); /* no part is twice the mean */
   starts = memory_of((size_t)ranks * sizeof(int));
   received = memory_of((size_t)ranks * sizeof(int));
   received_starts = memory_of((size_t)ranks * sizeof(int));
