@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from shardway import calibrate
 from tests.support.hosts import hosts_or_skip, torchrun_on
 from tests.support.programs import run_program
 from tests.support.ranks import run_ranks
@@ -23,8 +23,11 @@ LIMIT_S = 170
 
 
 def run_calibrate(_rank: int, _size: int, output: str) -> int:
-    """It makes a group of its own, by torchrun's variables, which the rank has already."""
+    """It makes a group of its own, by torchrun's variables, at a port where no store of another group can be found."""
+    from shardway import calibrate
+
     dist.destroy_process_group()
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
     return calibrate._main(["-o", output, "--seconds", "1", "--most", "8192", "--keep-noisy"])
 
 
