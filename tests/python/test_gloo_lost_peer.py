@@ -79,12 +79,14 @@ def test_a_death_in_the_middle_of_a_message_is_told_long_before_the_timeout(how)
         dist.barrier()
         if rank == 1:
             threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-        with pytest.raises(dist.DistBackendError, match=r"^(all_gather_v|all_reduce): rank 1 could not be reached: "):
+        # A survivor that gives up closes its connections as well, which the other may see first on a busy machine.
+        lost = rf"rank [1{2 - rank}] could not be reached"
+        with pytest.raises(dist.DistBackendError, match=rf"^(all_gather_v|all_reduce): {lost}: "):
             while True:
                 start = time.monotonic()
                 MIDDLES[how]()
         assert time.monotonic() - start < SOON_S, "told too late"
-        assert "rank 1 could not be reached" in told(lambda: gather(rows=3))
+        assert re.search(lost, told(lambda: gather(rows=3)))
         time.sleep(1.0)  # the other survivor might name this one if it left before
 
     with pytest.raises(pytest.fail.Exception) as failed:

@@ -129,10 +129,11 @@ void HubServer::accept() {
 
 void HubServer::drop_slow_strangers() {
   const Instant latest = Instant::clock::now() - kPatienceWithStrangers;
-  const auto peers = peers_;
-  for (const auto& [number, peer] : peers) {
-    if (peer->is_stranger() && peer->since < latest) drop(peer, "");
+  std::vector<SharedPeer> slow;
+  for (const auto& [number, peer] : peers_) {
+    if (peer->is_stranger() && peer->since < latest) slow.push_back(peer);
   }
+  for (const SharedPeer& peer : slow) drop(peer, "");
 }
 
 void HubServer::serve(const SharedPeer& peer, uint32_t events) {
