@@ -70,17 +70,17 @@ TEST(DeclaredModel, EveryDifferenceIsTold) {
     more["tensors"]["summed"] = plain({2});
     return more;
   }();
-  EXPECT_EQ(
-      between(with_sum, subscribed),
-      (std::vector<std::string>{
-          "dtype: the dtypes differ, and cast=True is not given: published float32[4] whole on role trainer "
-          "rank 0, subscribed bfloat16[4] whole on role engine rank 0",
-          "only: float32[1] whole on role trainer rank 0, but role engine does not subscribe to it",
-          "shape: the shapes differ: published float32[2,3] whole on role trainer rank 0, subscribed "
-          "float32[3,2] whole on role engine rank 0",
-          "summed: a destination cannot be Partial: published float32[2] whole on role trainer rank 0, "
-          "subscribed float32[2] as P(sum) over 1 ranks on role engine rank 0",
-          "wanted: float32[6] whole on role engine rank 0, but role trainer does not publish it"}));
+  const std::string there = " whole on role trainer rank 0";
+  const std::string here = " whole on role engine rank 0";
+  const std::vector<std::string> expected = {
+      "dtype: the dtypes differ, and cast=True is not given: published float32[4]" + there +
+          ", subscribed bfloat16[4]" + here,
+      "only: float32[1]" + there + ", but role engine does not subscribe to it",
+      "shape: the shapes differ: published float32[2,3]" + there + ", subscribed float32[3,2]" + here,
+      "summed: a destination cannot be Partial: published float32[2]" + there +
+          ", subscribed float32[2] as P(sum) over 1 ranks on role engine rank 0",
+      "wanted: float32[6]" + here + ", but role trainer does not publish it"};
+  EXPECT_EQ(between(with_sum, subscribed), expected);
 }
 
 TEST(DeclaredModel, CastsGoFromBoolToIntegersToFloatsToComplexNumbers) {

@@ -92,7 +92,7 @@ TEST(LinkRegistry, ARosterIsSentOncePerGroup) {
                       {"mesh", {0}},
                       {"placements", Json::array({Json::array({"R"})})},
                       {"order", Json::array({Json::array()})}};
-  const Json roster = first.at("roster");
+  const Json& roster = first.at("roster");
   EXPECT_EQ(roster.at("source"), "trainer");
   EXPECT_EQ(roster.at("roles"), Json::parse(R"([["trainer", 1], ["generator", 1]])"));
   EXPECT_EQ(roster.at("models"), (Json{{"trainer", {{"w", whole}}}, {"generator", {{"w", whole}}}}));
@@ -180,7 +180,7 @@ TEST(LinkRegistry, APlaceIsTakenOnce) {
   Rank first(registry, "trainer", 0, 2);
   const auto refusal = [&](int64_t rank, int64_t size) {
     try {
-      Rank(registry, "trainer", rank, size);
+      const Rank newcomer(registry, "trainer", rank, size);
       return std::string("admitted");
     } catch (const link::NotAdmitted& error) {
       return std::string(error.is_final() ? "final: " : "") + error.what();

@@ -212,7 +212,7 @@ std::vector<std::string> differences(const DeclaredModel& source, const Declared
   for (const std::string& name : names) {
     if (source.refused.contains(name) || target.refused.contains(name)) continue;
     const std::string why = compared(name, source, target);
-    if (!why.empty()) found.push_back(name + ": " + why);
+    if (!why.empty()) found.push_back(std::string(name).append(": ").append(why));
   }
   std::sort(found.begin(), found.end());
   return found;
