@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from multiprocessing.synchronize import Event
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -147,7 +150,7 @@ def test_an_error_in_a_function_is_raised_there_told_to_all_and_the_next_version
         assert "role generator rank 1: the Load of q raised KeyError: 'no such layer'" in text
 
 
-def _subscribe_wrongly(place: Place) -> str:
+def _subscribe_wrongly(place: Place, is_published: Event) -> str:
     layout = columns("down", place.size)
     beyond = sw.Layout(SHAPES["embed"], torch.float32, sw.Mesh((3,)), [sw.Shard(0)])
     with place.connect() as link:
@@ -157,23 +160,31 @@ def _subscribe_wrongly(place: Place) -> str:
             "q": sw.Load(columns("q", place.size), torch.bfloat16, print, 1 + place.rank),
             "scale": sw.Load(columns("scale", place.size), torch.float32, print, 0),
         }
+        is_published.wait(30)
         with pytest.raises(ValueError) as found:
             link.subscribe(wrong)
     return str(found.value)
 
 
-def _publish_to_nobody(place: Place) -> str:
+def _publish_to_nobody(place: Place, is_published: Event) -> str:
     with place.connect() as link:
         with pytest.raises(ValueError, match="w: a Load is a destination and cannot be sent"):
             link.publish({"w": sw.Load(rows("q", place.size), torch.float32, print)})
         source = link.publish({name: whole(name, 1) for name in SHAPES})
+        is_published.set()
         with pytest.raises(ValueError) as found:
             source.send()
     return str(found.value)
 
 
 def test_what_is_wrong_with_a_load_is_in_one_error_on_both_sides():
-    found = run_jobs({"trainer": (2, _publish_to_nobody), "generator": (2, _subscribe_wrongly)})
+    is_published = multiprocessing.Event()  # else only the generator would be told, of its own mistakes
+    found = run_jobs(
+        {
+            "trainer": (2, lambda place: _publish_to_nobody(place, is_published)),
+            "generator": (2, lambda place: _subscribe_wrongly(place, is_published)),
+        }
+    )
     for text in (*found["generator"], *found["trainer"]):
         assert "down: the piece of rank 0 takes 80 bytes, more than max_bytes=79 of its Load" in text
         assert "embed: its mesh has rank 2, but the role has 2 ranks (role generator rank 1)" in text
