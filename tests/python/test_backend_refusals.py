@@ -190,7 +190,7 @@ def test_a_message_of_another_size_or_dtype_is_refused(rank: int, size: int) -> 
 
 
 def test_a_killed_peer_is_named_long_before_the_timeout() -> None:
-    def body(rank: int, size: int) -> str:
+    def body(rank: int, size: int) -> None:
         dist.barrier()
         if rank == 1:
             time.sleep(0.3)
@@ -205,10 +205,5 @@ def test_a_killed_peer_is_named_long_before_the_timeout() -> None:
         with pytest.raises(dist.DistBackendError, match="rank 1 could not be reached"):
             asked.wait()
         dist.destroy_process_group()
-        return "named"
 
-    with pytest.raises(pytest.fail.Exception) as failure:
-        run_ranks(3, body, backend="shardway")
-    said = str(failure.value)
-    assert "rank 1:\nthe process ended without an answer" in said
-    assert "rank 0" not in said and "rank 2" not in said
+    run_ranks(3, body, backend="shardway", dying=[1])

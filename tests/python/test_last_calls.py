@@ -165,8 +165,4 @@ def _lose_a_peer_on_gloo(rank, size, folder, dies):
 @pytest.mark.parametrize("dies", [False, True], ids=["late", "dead"])
 def test_a_loss_on_gloo_says_who_is_where(tmp_path, dies):
     enter = functools.partial(_on_gloo, tmp_path / "store", timeout_s=3.0)
-    try:
-        run_ranks(3, _lose_a_peer_on_gloo, tmp_path, dies, enter=enter)
-    except pytest.fail.Exception as failed:
-        assert dies and "rank 1:\nthe process ended without an answer" in str(failed)
-        assert "Traceback" not in str(failed), failed
+    run_ranks(3, _lose_a_peer_on_gloo, tmp_path, dies, enter=enter, dying=[1] if dies else [])
