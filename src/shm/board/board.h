@@ -92,11 +92,12 @@ struct alignas(64) Header {
   int64_t span_bytes;  // of the input in memory, from its first element to the end of its last
   int64_t note_bytes;
   int64_t note_base;  // among the payloads
+  uint64_t inside;    // the first bytes of an input that is inside the page
 };
 
-// Where an input lies that is inside the page: it begins in the header's own line and continues behind it, so
-// that a reader fetches one line fewer. There are no lists then.
-inline constexpr int64_t kInside = offsetof(Header, note_base) + sizeof(Header::note_base);
+// An input that is inside the page begins in the header's own line and continues behind it, so that a reader
+// fetches one line fewer. There are no lists then.
+inline constexpr int64_t kInside = offsetof(Header, inside);
 static_assert(kInside + kInsideBytes <= kMaxListed * int64_t{sizeof(Listed)});
 
 // A call of several tensors has a part for each. Its header has this value in place of the number of dims. A

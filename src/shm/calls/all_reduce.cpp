@@ -125,7 +125,6 @@ bool AllReduceCall::is_shuttled() const {
 }
 
 void AllReduceCall::publish(std::span<const std::byte> note) {
-  const Board& board = waiting_.own();
   path_ = path_for();
   Payload payload = place_payload(state_, number_, path_ == Path::packed ? asked_.bytes : 0, note);
   if (path_ == Path::packed) {
@@ -135,19 +134,15 @@ void AllReduceCall::publish(std::span<const std::byte> note) {
   } else {
     payload.base = 0;
   }
-  // The header is written last and at once: the peers poll its line, and each look takes the line away.
-  Header& header = board.header(number_);
-  header.path = path_;
-  header.dims = 0;
-  header.for_all = 1;
-  header.is_listed = 0;
-  header.element_bytes = mark_of(asked_.how);
-  header.base = payload.base;
-  header.span_bytes = asked_.bytes;
-  header.note_bytes = payload.note_bytes;
-  header.note_base = payload.note_base;
-  if (path_ == Path::inside) copy_bytes(board.inside(number_), asked_.input, asked_.bytes);
-  enter(state_, number_);
+  Header header{.path = path_,
+                .for_all = 1,
+                .element_bytes = mark_of(asked_.how),
+                .base = payload.base,
+                .span_bytes = asked_.bytes,
+                .note_bytes = payload.note_bytes,
+                .note_base = payload.note_base};
+  if (path_ == Path::inside) put_inside(state_, number_, asked_.input, asked_.bytes, header);
+  enter(state_, number_, header);
 }
 
 void AllReduceCall::hear_everybody() {

@@ -86,28 +86,24 @@ ContiguousExecution::ContiguousExecution(GroupState& state, uint64_t number, con
     : state_(state), waiting_(*state.waiting), number_(number), asked_(call), path_(path) {}
 
 void ContiguousExecution::publish(std::span<const std::byte> note) {
-  const Board& board = waiting_.own();
   const TakenRange taken = taken_by_others(asked_, waiting_.rank());
   Payload payload = path_ == Path::packed ? pack(taken, note) : place_payload(state_, number_, 0, note);
   if (path_ == Path::arena) payload.base = state_.arena->offset_of(asked_.input);
   if (path_ == Path::inside) payload.base = -taken.begin;
-  // The header is written last and at once: the peers poll its line, and each look takes the line away.
-  Header& header = board.header(number_);
-  header.path = path_;
-  header.dims = 1;
-  header.for_all = 0;
-  header.is_listed = path_ == Path::inside ? 0 : 1;
-  header.element_bytes = static_cast<uint32_t>(asked_.element_bytes);
-  header.base = payload.base;
-  header.span_bytes = asked_.input_bytes;
-  header.note_bytes = payload.note_bytes;
-  header.note_base = payload.note_base;
+  Header header{.path = path_,
+                .dims = 1,
+                .is_listed = static_cast<uint8_t>(path_ != Path::inside),
+                .element_bytes = static_cast<uint32_t>(asked_.element_bytes),
+                .base = payload.base,
+                .span_bytes = asked_.input_bytes,
+                .note_bytes = payload.note_bytes,
+                .note_base = payload.note_base};
   if (path_ == Path::inside) {
-    copy_bytes(board.inside(number_), asked_.input + taken.begin, taken.bytes());
+    put_inside(state_, number_, asked_.input + taken.begin, taken.bytes(), header);
   } else {
-    list_sends(board.lists(number_, 1));
+    list_sends(waiting_.own().lists(number_, 1));
   }
-  enter(state_, number_);
+  enter(state_, number_, header);
 }
 
 void ContiguousExecution::list_sends(const Lists& lists) const {

@@ -99,16 +99,6 @@ std::optional<Path> direct_path(const GroupState& state, const std::byte* data, 
   return is_shared ? std::optional(Path::arena) : std::nullopt;
 }
 
-void enter(GroupState& state, uint64_t number) {
-  Waiting& waiting = *state.waiting;
-  waiting.own().header(number).mark = state.mark;
-  // Release: pairs with the acquire in meet(). The page and the payload are written before it, and this rank
-  // has read all that it reads of others' memory in the last call.
-  waiting.own().entered(number).store(number, std::memory_order_release);
-  waiting.show_core();  // a hint, for which nobody waits
-  waiting.ring();
-}
-
 bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   const Push* first = nullptr;
   int64_t others = 0;
@@ -137,8 +127,7 @@ Payload place_payload(GroupState& state, uint64_t number, int64_t packed_bytes,
 }
 
 Path publish(GroupState& state, uint64_t number, const Part& part, std::span<const std::byte> note) {
-  Waiting& waiting = *state.waiting;
-  const Board& board = waiting.own();
+  const Waiting& waiting = *state.waiting;
   const Input& input = part.input;
   const int64_t bytes_in_memory = span_bytes(input.shape, input.strides, part.element_bytes);
   const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
@@ -149,22 +138,21 @@ Path publish(GroupState& state, uint64_t number, const Part& part, std::span<con
   if (is_packed)
     pack_box(state.own_payload(number, payload.base), input.data, input.strides, input.shape,
              part.element_bytes);
-  // The header is written last and at once: the peers poll its line, and each look takes the line away.
-  Header& header = board.header(number);
-  header.path = path;
-  header.dims = static_cast<uint8_t>(input.shape.size());
-  header.for_all = path == Path::staged && is_for_all(part, waiting.rank(), waiting.size()) ? 1 : 0;
-  header.is_listed = part.pushes.size() <= kMaxListed ? 1 : 0;
-  header.element_bytes = static_cast<uint32_t>(part.element_bytes);
-  header.base = base_of(path, state, input, payload.base);
-  header.span_bytes = is_packed ? packed_bytes : bytes_in_memory;
-  header.note_bytes = payload.note_bytes;
-  header.note_base = payload.note_base;
-  const Lists lists = board.lists(number, header.dims);
+  const Header header{
+      .path = path,
+      .dims = static_cast<uint8_t>(input.shape.size()),
+      .for_all = static_cast<uint8_t>(path == Path::staged && is_for_all(part, waiting.rank(), waiting.size())),
+      .is_listed = static_cast<uint8_t>(part.pushes.size() <= kMaxListed),
+      .element_bytes = static_cast<uint32_t>(part.element_bytes),
+      .base = base_of(path, state, input, payload.base),
+      .span_bytes = is_packed ? packed_bytes : bytes_in_memory,
+      .note_bytes = payload.note_bytes,
+      .note_base = payload.note_base};
+  const Lists lists = waiting.own().lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
   std::copy(strides.begin(), strides.end(), lists.strides());
   if (header.is_listed != 0) list_pushes(lists, part, strides, waiting.size());
-  enter(state, number);
+  enter(state, number, header);
   return path;
 }
 
@@ -175,21 +163,19 @@ Few<Path> publish(GroupState& state, uint64_t number, const PartList& parts) {
   Few<Path> paths;
   for (size_t i = 0; i < parts.size(); ++i)
     paths.push_back(write_record(state, *parts[i], records + i * sizeof(PartRecord)));
-  Header& header = state.waiting->own().header(number);
-  header.path = Path::packed;
-  header.dims = kListOfParts;
-  header.for_all = 0;
-  header.is_listed = 1;
-  header.element_bytes = 1;
-  header.base = payload.base;
-  header.span_bytes = bytes;
-  header.note_bytes = payload.note_bytes;
-  header.note_base = payload.note_base;
   for (const Part* part : parts) {
     const Lists lists = state.waiting->own().lists(number, /*dims=*/0);
     if (part->lists_offsets) list_pushes(lists, *part, part->input.strides, state.waiting->size());
   }
-  enter(state, number);
+  enter(state, number,
+        {.path = Path::packed,
+         .dims = kListOfParts,
+         .is_listed = 1,
+         .element_bytes = 1,
+         .base = payload.base,
+         .span_bytes = bytes,
+         .note_bytes = payload.note_bytes,
+         .note_base = payload.note_base});
   return paths;
 }
 

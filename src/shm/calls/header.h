@@ -1,7 +1,9 @@
 // What a rank says about its input before a collective, and what it hears about the others' inputs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "shm/calls/group_state.h"
 #include "shm/calls/part.h"
 #include "shm/calls/said.h"
+#include "shm/kernels/copy.h"
 
 namespace shardway::shm {
 
@@ -35,8 +38,41 @@ Path publish(GroupState& state, uint64_t number, const Part& part, std::span<con
 // each.
 Few<Path> publish(GroupState& state, uint64_t number, const PartList& parts);
 
-// Announces a header that is written: it is valid from now on.
-void enter(GroupState& state, uint64_t number);
+// Puts what others take of an input inside the page: all but the first bytes, which go into the header.
+inline void put_inside(const GroupState& state, uint64_t number, const std::byte* input, int64_t bytes,
+                       Header& header) {
+  const int64_t first = std::min(bytes, int64_t{sizeof header.inside});
+  copy_bytes(state.waiting->own().inside(number) + first, input + first, bytes - first);
+  if (first == sizeof header.inside) {
+    std::memcpy(&header.inside, input, sizeof header.inside);
+  } else {
+    std::memcpy(&header.inside, input, static_cast<size_t>(first));
+  }
+}
+
+// Writes this rank's header, but for its number and its mark, which are filled in here, and so announces it.
+// What lies behind the header is written before: the peers poll the header's line, and each look takes it
+// away, so the line is written last and all at once. In line, so that the fields need not be copied.
+inline void enter(const GroupState& state, uint64_t number, const Header& header) {
+  const Waiting& waiting = *state.waiting;
+  Header& shown = waiting.own().header(number);
+  shown.mark = state.mark;
+  shown.path = header.path;
+  shown.dims = header.dims;
+  shown.for_all = header.for_all;
+  shown.is_listed = header.is_listed;
+  shown.element_bytes = header.element_bytes;
+  shown.base = header.base;
+  shown.span_bytes = header.span_bytes;
+  shown.note_bytes = header.note_bytes;
+  shown.note_base = header.note_base;
+  shown.inside = header.inside;
+  // Release: pairs with the acquire in meet(). The page and the payload are written before it, and this rank
+  // has read all that it reads of others' memory in the last call.
+  waiting.own().entered(number).store(number, std::memory_order_release);
+  waiting.show_core();  // a hint, for which nobody waits
+  waiting.ring();
+}
 
 // Thrown if the marks of the headers differ. Every rank sees that, and nobody has read anything.
 struct OtherCall {};
