@@ -143,7 +143,7 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
       c10::make_intrusive<CallWork>(rank_, options.type, options.title, identity_, inputs, outputs, number);
   if (is_on_gpu(inputs, outputs)) {
     run_on_gpu(options, used, call);
-    work->complete(nullptr);
+    work->complete_at_once();
     return kept(work);
   }
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
@@ -159,7 +159,7 @@ WorkPtr Backend::launch(const CallOptions& options, const Tensors& inputs, const
   const bool is_now = used->is_own_thread() || (!options.is_async && !is_coalescing_);
   if (is_now) {
     on_cpu.make(call);
-    work->complete(nullptr);
+    work->complete_at_once();
     return work;
   }
   auto run = [on_cpu, call = std::move(call), held = std::make_tuple(used, table_, options_, identity_)] {

@@ -14,7 +14,7 @@ template <class Run, class Post>
 void run_or_post(const c10::intrusive_ptr<CallWork>& work, bool is_now, Run run, Post&& post) {
   if (is_now) {
     run();
-    work->complete(nullptr);
+    work->complete_at_once();
     return;
   }
   post([run = std::move(run), work] {

@@ -91,15 +91,27 @@ std::exception_ptr ToldWork::exception() const {
 CallWork::CallWork(int rank, c10d::OpType type, const char* title, std::shared_ptr<const Identity> identity,
                    const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> outputs,
                    uint64_t sequence_number)
-    : ToldWork(rank, type, title, std::move(identity), inputs),
+    // Only a profiler reads the inputs.
+    : ToldWork(rank, type, title, std::move(identity),
+               at::hasCallbacks() ? std::optional(inputs) : std::nullopt),
       outputs_(std::move(outputs)),
       sequence_number_(sequence_number) {}
 
+void CallWork::note_where_device_is() {
+  if (outputs_.empty() || !outputs_.front().is_cuda()) return;
+  is_done_on_device_.emplace(c10::DeviceType::CUDA);
+  is_done_on_device_->record(current_stream(outputs_.front().device()));
+}
+
+void CallWork::complete_at_once() {
+  note_where_device_is();
+  was_over_at_once_ = true;
+  if (recordFunctionEndCallback_) return finish();
+  completed_ = true;
+}
+
 void CallWork::complete(const std::exception_ptr& failure) {
-  if (!outputs_.empty() && outputs_.front().is_cuda()) {
-    is_done_on_device_.emplace(c10::DeviceType::CUDA);
-    is_done_on_device_->record(current_stream(outputs_.front().device()));
-  }
+  note_where_device_is();
   finish(failure);
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -124,10 +136,16 @@ void CallWork::settle(c10::ivalue::Future& future) {
   }
 }
 
-// May be interrupted; the call still goes on.
 bool CallWork::wait(std::chrono::milliseconds timeout) {
-  using Clock = std::chrono::steady_clock;
   home().check();  // before the lock: in a child of fork a thread of the parent may hold it
+  if (!was_over_at_once_) wait_for_end(timeout);
+  let_current_stream_wait();
+  return true;
+}
+
+// May be interrupted; the call still goes on.
+void CallWork::wait_for_end(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
   const auto is_over = [this] { return completed_; };
   const auto end = is_over() ? Clock::time_point() : Clock::now() + std::min(timeout, kLongestWait);
@@ -146,8 +164,6 @@ bool CallWork::wait(std::chrono::milliseconds timeout) {
   });
   set_told();
   if (exception_) std::rethrow_exception(exception_);
-  let_current_stream_wait();
-  return true;
 }
 
 std::vector<at::Tensor> CallWork::result() { return outputs_; }

@@ -57,6 +57,10 @@ class CallWork : public ToldWork {
 
   void complete(const std::exception_ptr& failure);
 
+  // The call has succeeded before anybody else has this work: nobody is told, and no lock is taken. A lock
+  // costs 15 ns, and there were three in a call of 4 us.
+  void complete_at_once();
+
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -64,11 +68,14 @@ class CallWork : public ToldWork {
 
  private:
   void settle(c10::ivalue::Future& future);
+  void note_where_device_is();
   void let_current_stream_wait();
+  void wait_for_end(std::chrono::milliseconds timeout);
 
   std::vector<at::Tensor> outputs_;
   std::optional<c10::Event> is_done_on_device_;  // behind the call, of CUDA tensors
   uint64_t sequence_number_;
+  bool was_over_at_once_ = false;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::atomic<bool> has_settled_{false};
 };
