@@ -8,9 +8,15 @@
 
 namespace shardway::shm {
 
-// An input of up to this many bytes travels beside the header. 2 ranks, ordinary memory, all-gather: 16 KiB
-// take 2.9 µs this way and 4.0 staged, 64 KiB 5.7 and 6.6.
-inline constexpr int64_t kInlineBytes = 64 << 10;
+// An input of up to this many bytes travels beside the header: of which others take at most that much. Its
+// rank copies it before it meets the others, who then read it with no further word. Xeon, ordinary memory,
+// against pieces: a gather of 256 KiB takes 29.7 us instead of 34.2 with 2 ranks, 380 to 440 instead of 467
+// with 8, 700 instead of 900 with 16; with 4 the same. A reduce-scatter of 64 KiB among 2 takes 7.9 instead
+// of 11.5. Of 1 MiB, pieces are as fast, or faster.
+inline constexpr int64_t kInlineBytes = 512 << 10;
+
+// The same if ranks share cores: there the cache of the core has what was written last.
+inline constexpr int64_t kInlineBytesOnSharedCores = 64 << 10;
 
 // If every rank has a core, an input of at least this many bytes that lies in the arena is read there, even
 // if it would fit beside the header. 2 ranks, all-gather: 1 KiB takes 0.75 µs this way and 0.89 beside the
@@ -53,18 +59,36 @@ inline constexpr int64_t piece_bytes(int64_t box_bytes, int64_t slot) {
 // each: 11.7, 7.0, 6.4.
 inline constexpr int64_t kRotationBytes = 1 << 20;
 
-// The number of slots in a ring, and the bytes in which payloads lie one after another if ranks do not swap.
-// If lines are written again and again, fewer of them are faster: 2 ranks, 16 KiB each, handed back, take 1.8
-// µs in 256 KiB and 2.5 to 3.7 in 1 MiB.
+// The number of slots in a ring.
 inline constexpr int64_t slots_of(int64_t ranks) {
   return std::max<int64_t>(4, kRotationBytes / std::max<int64_t>(1, ranks - 1) / slot_bytes(ranks));
 }
-// There is room for the largest payloads that may be read still, for the next one, and for what is lost where
-// the rest is too short for it (shm/model/payloads.pml).
-inline constexpr int64_t payload_bytes(int64_t ranks) {
-  return ranks <= 2 ? 5 * kInlineBytes
-                    : std::max(6 * kInlineBytes, kRotationBytes / (ranks - 1) / 4096 * 4096);
+
+// Two areas in which payloads lie one after another if ranks do not swap. A payload of up to kFrontPayload
+// bytes lies in the front area. If lines are written again and again, fewer of them are faster: 2 ranks, 16
+// KiB each, handed back, take 1.8 µs in 256 KiB and 2.5 to 3.7 in 1 MiB.
+inline constexpr int64_t kFrontPayload = 64 << 10;
+inline constexpr int64_t front_bytes(int64_t ranks) {
+  return std::max(6 * kFrontPayload, kRotationBytes / std::max<int64_t>(2, ranks - 1) / 4096 * 4096);
 }
+
+// Larger ones lie in the far area, and so does one of more than kNearToAll bytes that every peer reads whole,
+// if each rank has a core: the lines that are written next must have left the caches of all its readers.
+// Xeon, 8 ranks, a gather of 64 KiB: 94 µs in 384 KiB, 41 in 4 MiB, 40 in 6; of 16 KiB 23, 10, 10. 4 ranks,
+// 64 KiB: 35, 24, 21. Where readers do not hand lines back, the writer goes past its own cache as well: 18
+// µs.
+inline constexpr int64_t kNearToAll = 12 << 10;
+inline constexpr int64_t far_bytes(int64_t ranks) {
+  return std::clamp((int64_t{256} << 20) / ranks / 4096 * 4096, 6 * kFrontPayload, int64_t{4} << 20);
+}
+
+// In each area there is room for the largest payloads that may be read still, for the next one, and for what
+// is lost where the rest is too short for it: six times the largest (shm/model/payloads.pml).
+inline constexpr int64_t payload_bytes(int64_t ranks) { return front_bytes(ranks) + far_bytes(ranks); }
+inline constexpr int64_t inline_bytes(int64_t ranks, bool every_rank_has_a_core) {
+  return every_rank_has_a_core ? std::min(kInlineBytes, far_bytes(ranks) / 6) : kInlineBytesOnSharedCores;
+}
+static_assert(inline_bytes(1024, true) >= kInlineBytesOnSharedCores);
 
 // A box of at least kLeastSharedReduction bytes that is nearly all of a reduce-scatter is reduced by all
 // ranks, if there are at least kLeastRanksToShare of them. Sharing costs a second leg and a copy of what the

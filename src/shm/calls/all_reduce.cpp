@@ -126,7 +126,8 @@ bool AllReduceCall::is_shuttled() const {
 
 void AllReduceCall::publish(std::span<const std::byte> note) {
   path_ = path_for();
-  Payload payload = place_payload(state_, number_, path_ == Path::packed ? asked_.bytes : 0, note);
+  Payload payload =
+      place_payload(state_, number_, path_ == Path::packed ? asked_.bytes : 0, /*is_for_all=*/true, note);
   if (path_ == Path::packed) {
     copy_bytes(state_.own_payload(number_, payload.base), asked_.input, asked_.bytes);
   } else if (path_ == Path::arena) {
@@ -139,8 +140,7 @@ void AllReduceCall::publish(std::span<const std::byte> note) {
                 .element_bytes = mark_of(asked_.how),
                 .base = payload.base,
                 .span_bytes = asked_.bytes,
-                .note_bytes = payload.note_bytes,
-                .note_base = payload.note_base};
+                .note = payload.note};
   if (path_ == Path::inside) put_inside(state_, number_, asked_.input, asked_.bytes, header);
   enter(state_, number_, header);
 }

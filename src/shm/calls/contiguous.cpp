@@ -26,15 +26,18 @@ TakenRange taken_by_others(const ContiguousCall& call, int64_t rank) {
   return range;
 }
 
+bool goes_whole_to_all(const ContiguousCall& call, int64_t rank, int64_t bytes) {
+  for (size_t peer = 0; peer < call.sends.size(); ++peer) {
+    if (static_cast<int64_t>(peer) != rank && call.sends[peer].bytes != bytes) return false;
+  }
+  return true;
+}
+
 // Whether the input can lie in the header's page, which has no room for lists: little is taken of it, and it
 // is plain what each peer takes: all, or a part of inputs that have one size.
 bool fits_inside(const ContiguousCall& call, int64_t rank) {
   if (call.combine) return taken_by_others(call, rank).bytes() <= kInsideBytes;
-  if (call.input_bytes > kInsideBytes) return false;
-  for (size_t peer = 0; peer < call.sends.size(); ++peer) {
-    if (static_cast<int64_t>(peer) != rank && call.sends[peer].bytes != call.input_bytes) return false;
-  }
-  return true;
+  return call.input_bytes <= kInsideBytes && goes_whole_to_all(call, rank, call.input_bytes);
 }
 
 }  // namespace
@@ -87,7 +90,8 @@ ContiguousExecution::ContiguousExecution(GroupState& state, uint64_t number, con
 
 void ContiguousExecution::publish(std::span<const std::byte> note) {
   const TakenRange taken = taken_by_others(asked_, waiting_.rank());
-  Payload payload = path_ == Path::packed ? pack(taken, note) : place_payload(state_, number_, 0, note);
+  Payload payload = path_ == Path::packed ? pack(taken, note)
+                                          : place_payload(state_, number_, 0, /*is_for_all=*/false, note);
   if (path_ == Path::arena) payload.base = state_.arena->offset_of(asked_.input);
   if (path_ == Path::inside) payload.base = -taken.begin;
   Header header{.path = path_,
@@ -96,8 +100,7 @@ void ContiguousExecution::publish(std::span<const std::byte> note) {
                 .element_bytes = static_cast<uint32_t>(asked_.element_bytes),
                 .base = payload.base,
                 .span_bytes = asked_.input_bytes,
-                .note_bytes = payload.note_bytes,
-                .note_base = payload.note_base};
+                .note = payload.note};
   if (path_ == Path::inside) {
     put_inside(state_, number_, asked_.input + taken.begin, taken.bytes(), header);
   } else {
@@ -119,8 +122,10 @@ void ContiguousExecution::list_sends(const Lists& lists) const {
 
 // Copies the bytes that others take. The base is where the input's first byte would be.
 Payload ContiguousExecution::pack(const TakenRange& taken, std::span<const std::byte> note) {
-  Payload payload = place_payload(state_, number_, taken.bytes(), note);
-  copy_bytes(state_.own_payload(number_, payload.base), asked_.input + taken.begin, taken.bytes());
+  const bool is_for_all = !asked_.combine && goes_whole_to_all(asked_, waiting_.rank(), taken.bytes());
+  Payload payload = place_payload(state_, number_, taken.bytes(), is_for_all, note);
+  const auto copy = state_.streams_payload(payload.base) ? stream_bytes : copy_bytes;
+  copy(state_.own_payload(number_, payload.base), asked_.input + taken.begin, taken.bytes());
   payload.base -= taken.begin;
   return payload;
 }

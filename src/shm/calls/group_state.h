@@ -29,8 +29,15 @@ struct GroupState {
   const Board& payload_board(int64_t rank, uint64_t number) const {
     return waiting->board(tuning.swaps ? (rank + static_cast<int64_t>(number % 2)) % 2 : rank);
   }
-  int64_t place_payload(uint64_t number, int64_t bytes) {
-    return tuning.swaps ? 0 : payloads.place(waiting->own(), number, bytes);
+  // `is_for_all`: every peer reads all of it.
+  int64_t place_payload(uint64_t number, int64_t bytes, bool is_for_all) {
+    const bool is_far = is_for_all && bytes > kNearToAll && waiting->spins();
+    return tuning.swaps ? 0 : payloads.place(waiting->own(), number, bytes, is_far);
+  }
+  // Whether a payload is better written past this rank's cache: nobody writes its lines soon, and readers do
+  // not hand them back.
+  bool streams_payload(int64_t offset) const {
+    return !tuning.swaps && !tuning.hands_back && waiting->spins() && payloads.is_far(waiting->own(), offset);
   }
   // Where a rank's payload lies if it is small, or if the ranks swap.
   const std::byte* small_payload(int64_t rank, uint64_t number) const {

@@ -26,6 +26,29 @@ Path path_for(const GroupState& state, const Part& part, int64_t bytes_in_memory
   return direct_path(state, part.input.data, bytes, bytes_in_memory).value_or(Path::staged);
 }
 
+// Of bytes that mean the same on all ranks, eight at a time. Multiplying mixes upwards, and shifting brings
+// what is above down again.
+uint64_t hash_of(std::span<const std::byte> note) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  uint64_t hash = kOdd ^ note.size();
+  const auto mix = [&](uint64_t word) {
+    hash = (hash ^ word) * kOdd;
+    hash ^= hash >> 32;
+  };
+  size_t at = 0;
+  for (; at + 8 <= note.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, note.data() + at, 8);
+    mix(word);
+  }
+  if (at < note.size()) {
+    uint64_t rest = 0;
+    std::memcpy(&rest, note.data() + at, note.size() - at);
+    mix(rest);
+  }
+  return hash;
+}
+
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Where a payload ends according to a header, which may say anything: never beyond what there is room for.
@@ -33,7 +56,7 @@ int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t payload_end(const Header& header) {
   const int64_t packed_bytes = copied(header.path) == Path::packed ? copied(header.span_bytes) : 0;
   const int64_t packed = std::clamp<int64_t>(packed_bytes, 0, kInlineBytes);
-  const int64_t note = std::clamp<int64_t>(copied(header.note_bytes), 0, kNoteBytes);
+  const int64_t note = std::min<int64_t>(copied(header.note.bytes), kNoteBytes);
   return note > 0 ? whole_lines(packed) + note : packed;
 }
 
@@ -84,7 +107,8 @@ void fetch_ahead(const GroupState& state, uint64_t number, int64_t peer) {
   const Header& header = board.header(number);
   __builtin_prefetch(&header + 1);
   if (header.path == Path::inside) __builtin_prefetch(&header + 2);
-  if (header.path != Path::packed && header.note_bytes == 0) return;
+  const bool reads_note = !header.note.is_alike(state.waiting->own().header(number).note);
+  if (header.path != Path::packed && !reads_note) return;
   const std::byte* payload = state.small_payload(peer, number);
   for (int64_t line = 0; line < kFetchedAhead; ++line) __builtin_prefetch(payload + line * 64);
 }
@@ -116,14 +140,17 @@ bool is_for_all(const Part& part, int64_t rank, int64_t size) {
   return true;
 }
 
-Payload place_payload(GroupState& state, uint64_t number, int64_t packed_bytes,
+Payload place_payload(GroupState& state, uint64_t number, int64_t packed_bytes, bool is_for_all,
                       std::span<const std::byte> note) {
   const auto note_bytes = static_cast<int64_t>(note.size());
   const int64_t note_offset = whole_lines(packed_bytes);
   const int64_t bytes = note_bytes > 0 ? note_offset + note_bytes : packed_bytes;
-  const int64_t base = bytes > 0 ? state.place_payload(number, bytes) : 0;
+  const int64_t base = bytes > 0 ? state.place_payload(number, bytes, is_for_all) : 0;
   if (note_bytes > 0) copy_bytes(state.own_payload(number, base + note_offset), note.data(), note_bytes);
-  return {.base = base, .note_base = base + note_offset, .note_bytes = note_bytes};
+  return {.base = base,
+          .note = {.bytes = static_cast<uint32_t>(note_bytes),
+                   .base = static_cast<uint32_t>(base + note_offset),
+                   .hash = hash_of(note)}};
 }
 
 Path publish(GroupState& state, uint64_t number, const Part& part, std::span<const std::byte> note) {
@@ -133,21 +160,21 @@ Path publish(GroupState& state, uint64_t number, const Part& part, std::span<con
   const int64_t packed_bytes = volume(input.shape) * part.element_bytes;
   const Path path = path_for(state, part, bytes_in_memory);
   const bool is_packed = path == Path::packed;
-  const Payload payload = place_payload(state, number, is_packed ? packed_bytes : 0, note);
+  const bool is_packed_for_all = is_packed && is_for_all(part, waiting.rank(), waiting.size());
+  const Payload payload = place_payload(state, number, is_packed ? packed_bytes : 0, is_packed_for_all, note);
   const FixedDims strides = is_packed ? packed_strides(input.shape, part.element_bytes) : input.strides;
   if (is_packed)
     pack_box(state.own_payload(number, payload.base), input.data, input.strides, input.shape,
              part.element_bytes);
-  const Header header{
-      .path = path,
-      .dims = static_cast<uint8_t>(input.shape.size()),
-      .for_all = static_cast<uint8_t>(path == Path::staged && is_for_all(part, waiting.rank(), waiting.size())),
-      .is_listed = static_cast<uint8_t>(part.pushes.size() <= kMaxListed),
-      .element_bytes = static_cast<uint32_t>(part.element_bytes),
-      .base = base_of(path, state, input, payload.base),
-      .span_bytes = is_packed ? packed_bytes : bytes_in_memory,
-      .note_bytes = payload.note_bytes,
-      .note_base = payload.note_base};
+  const Header header{.path = path,
+                      .dims = static_cast<uint8_t>(input.shape.size()),
+                      .for_all = static_cast<uint8_t>(path == Path::staged &&
+                                                      is_for_all(part, waiting.rank(), waiting.size())),
+                      .is_listed = static_cast<uint8_t>(part.pushes.size() <= kMaxListed),
+                      .element_bytes = static_cast<uint32_t>(part.element_bytes),
+                      .base = base_of(path, state, input, payload.base),
+                      .span_bytes = is_packed ? packed_bytes : bytes_in_memory,
+                      .note = payload.note};
   const Lists lists = waiting.own().lists(number, header.dims);
   std::copy(input.shape.begin(), input.shape.end(), lists.shape());
   std::copy(strides.begin(), strides.end(), lists.strides());
@@ -158,7 +185,7 @@ Path publish(GroupState& state, uint64_t number, const Part& part, std::span<con
 
 Few<Path> publish(GroupState& state, uint64_t number, const PartList& parts) {
   const auto bytes = static_cast<int64_t>(parts.size() * sizeof(PartRecord));
-  const Payload payload = place_payload(state, number, bytes, {});
+  const Payload payload = place_payload(state, number, bytes, /*is_for_all=*/false, {});
   std::byte* records = state.own_payload(number, payload.base);
   Few<Path> paths;
   for (size_t i = 0; i < parts.size(); ++i)
@@ -174,8 +201,7 @@ Few<Path> publish(GroupState& state, uint64_t number, const PartList& parts) {
          .element_bytes = 1,
          .base = payload.base,
          .span_bytes = bytes,
-         .note_bytes = payload.note_bytes,
-         .note_base = payload.note_base});
+         .note = payload.note});
   return paths;
 }
 

@@ -21,13 +21,13 @@ std::optional<Path> direct_path(const GroupState& state, const std::byte* data, 
 
 // What rides with a rank's header: a packed input, and a note that begins at the next line.
 struct Payload {
-  int64_t base = 0;  // both bases are offsets among the payloads
-  int64_t note_base = 0;
-  int64_t note_bytes = 0;
+  int64_t base = 0;  // an offset among the payloads
+  NotePlace note = {};
 };
 
 // Makes room for an input of this many bytes, which the caller packs, and puts the note behind it.
-Payload place_payload(GroupState& state, uint64_t number, int64_t packed_bytes,
+// `is_for_all`: every peer reads all of the input.
+Payload place_payload(GroupState& state, uint64_t number, int64_t packed_bytes, bool is_for_all,
                       std::span<const std::byte> note);
 
 // Puts up the header for this collective and what rides with it: a note and a small input. Of the part, it
@@ -64,8 +64,7 @@ inline void enter(const GroupState& state, uint64_t number, const Header& header
   shown.element_bytes = header.element_bytes;
   shown.base = header.base;
   shown.span_bytes = header.span_bytes;
-  shown.note_bytes = header.note_bytes;
-  shown.note_base = header.note_base;
+  shown.note = header.note;
   shown.inside = header.inside;
   // Release: pairs with the acquire in meet(). The page and the payload are written before it, and this rank
   // has read all that it reads of others' memory in the last call.

@@ -25,7 +25,8 @@ Path say_share(GroupState& state, uint64_t number, const std::byte* share, int64
   if (bytes > 0 && state.arena->contains(share, bytes)) {
     combined = {.path = Path::arena, .base = state.arena->offset_of(share)};
   } else if (bytes > 0 && bytes <= state.tuning.inline_bytes) {
-    combined = {.path = Path::packed, .base = place_payload(state, number, bytes, {}).base};
+    combined = {.path = Path::packed,
+                .base = place_payload(state, number, bytes, /*is_for_all=*/true, {}).base};
     copy_bytes(state.own_payload(number, combined.base), share, bytes);
   } else if (bytes > 0) {
     combined.path = Path::staged;

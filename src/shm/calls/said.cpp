@@ -215,8 +215,8 @@ const std::byte* find_input(const Sight& sight, const Header& header) {
 }
 
 std::span<const std::byte> find_note(const Sight& sight, const Header& header, int64_t most_bytes) {
-  const int64_t bytes = header.note_bytes;
-  const std::byte* note = bytes > most_bytes ? nullptr : in_payloads(sight, header.note_base, 0, bytes);
+  const int64_t bytes = header.note.bytes;
+  const std::byte* note = bytes > most_bytes ? nullptr : in_payloads(sight, header.note.base, 0, bytes);
   if (note == nullptr) refuse_header(sight.peer, "sends a note of " + std::to_string(bytes) + " bytes");
   return {note, static_cast<size_t>(bytes)};
 }

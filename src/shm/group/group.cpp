@@ -180,11 +180,13 @@ void SharedGroup::tell_apart(const Subject& subject) {
 bool SharedGroup::goes_on(uint64_t number, const Talk* talk) {
   meet(state_, number);
   if (talk == nullptr) return true;
+  const NotePlace own = state_.waiting->own().header(number).note;
   for (int64_t peer = 0; peer < size(); ++peer) {
     std::span<const std::byte> note = talk->note;
     if (peer != rank()) {
       const Sight sight = sight_of(state_, number, peer);
-      note = find_note(sight, hear_header(sight), talk->row_bytes);
+      const Header header = hear_header(sight);
+      if (!header.note.is_alike(own)) note = find_note(sight, header, talk->row_bytes);
     }
     const auto bytes = static_cast<int64_t>(note.size());
     copy_bytes(talk->rows + peer * talk->row_bytes, note.data(), bytes);

@@ -89,7 +89,7 @@ class Tuner {
                                   .swap_from = swap.from,
                                   .hand_back = hand_back.is_on,
                                   .hand_back_from = hand_back.from});
-    return {.inline_bytes = std::min(given.inline_bytes, kInlineBytes),
+    return {.inline_bytes = std::min(given.inline_bytes, inline_bytes(ranks, every_rank_has_a_core_)),
             .shuttles = are_two,
             .swaps = swap.is_on,
             .hands_back = hand_back.is_on};

@@ -54,7 +54,9 @@ TEST(Handshake, FifthVersionHasThisBoard) {
   EXPECT_EQ(offsetof(Header, path), 16U);
   EXPECT_EQ(offsetof(Header, element_bytes), 20U);
   EXPECT_EQ(offsetof(Header, base), 24U);
-  EXPECT_EQ(offsetof(Header, note_base), 48U);
+  EXPECT_EQ(offsetof(Header, note), 40U);
+  EXPECT_EQ(offsetof(Header, inside), 56U);
+  EXPECT_EQ(offsetof(NotePlace, hash), 8U);
   EXPECT_EQ(sizeof(Header), 64U);
   EXPECT_EQ(offsetof(PartRecord, axes), 24U);
   EXPECT_EQ(offsetof(MessageHead, label), 8U);
@@ -63,7 +65,7 @@ TEST(Handshake, FifthVersionHasThisBoard) {
   EXPECT_EQ(plan.pair(1), 448);
   EXPECT_EQ(plan.page(0), 576);
   EXPECT_EQ(plan.bytes(), 17728);
-  EXPECT_EQ(plan.section_bytes(), 2 << 20);
+  EXPECT_EQ(plan.section_bytes(), 6 << 20);
 }
 
 TEST(Handshake, AHelloOfAnotherLengthIsAnotherVersion) {
