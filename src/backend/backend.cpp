@@ -6,7 +6,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <tuple>
 
-#include "backend/call_options.h"
 #include "backend/facts.h"
 #include "backend/meeting.h"
 #include "backend/run_or_post.h"
@@ -92,13 +91,11 @@ c10::intrusive_ptr<Options> options_like(const c10::intrusive_ptr<c10d::Backend:
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  c10::intrusive_ptr<Options> options, std::shared_ptr<ShmEngine> engine)
-    : c10d::Backend(rank, size),
+    : CallsBackend(rank, size, std::move(options)),
       store_(std::move(store)),
-      options_(std::move(options)),
       engine_(std::move(engine)),
       table_(std::make_shared<Table>(size)),
-      gpu_table_(size, c10::DeviceType::CUDA),
-      identity_(std::make_shared<Identity>(options_->group_name, options_->global_ranks_in_group)) {
+      gpu_table_(size, c10::DeviceType::CUDA) {
   TORCH_CHECK_VALUE(size <= kMostRanks, "shardway: ", size, " ranks are more than the ", kMostRanks,
                     " that a group can have");
   if (!engine_) {
@@ -178,7 +175,7 @@ void Backend::run_on_gpu(const CallOptions& options, const std::shared_ptr<ShmEn
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   identity_->explain([&] {
-    RoutedCollectives collectives(*on_gpu_, *used, gpu_table_);
+    DeviceCollectives collectives(*on_gpu_, *used, gpu_table_);
     translated(
         rank_, [&] { call(collectives); }, options.words());
   });

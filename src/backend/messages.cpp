@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "backend/backend.h"
-#include "backend/call_options.h"
 #include "backend/facts.h"
 #include "backend/work.h"
 #include "c10d_calls/memory.h"

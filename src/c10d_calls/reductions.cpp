@@ -74,6 +74,23 @@ void scatter_reduced(shm::SharedGroup& group, Table& table, const at::Tensor& ou
 
 }  // namespace
 
+std::optional<Op> op_of(const ReduceOp& op) {
+  switch (op) {
+    case ReduceOp::SUM:
+      return Op::sum;
+    case ReduceOp::AVG:
+      return Op::avg;
+    case ReduceOp::MIN:
+      return Op::min;
+    case ReduceOp::MAX:
+      return Op::max;
+    case ReduceOp::PRODUCT:
+      return Op::product;
+    default:
+      return std::nullopt;
+  }
+}
+
 shm::Combine combine_of(const ReduceOp& op, at::ScalarType dtype, int64_t size, Terms& terms) {
   terms.op = number_of(op.op_);
   const char* name = wire::kOpNames.at(terms.op);

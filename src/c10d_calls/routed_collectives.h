@@ -1,8 +1,7 @@
-// The collectives of c10d as routes of a transport, on tensors of any device.
+// The collectives of c10d as routes of a transport.
 #pragma once
 
 #include <functional>
-#include <memory>
 
 #include "c10d_calls/call_terms.h"
 #include "c10d_calls/collectives.h"
@@ -12,16 +11,10 @@
 
 namespace shardway::backend {
 
-// The hosts agree first, as for CPU tensors. Then the moves are routes of `transport`, queued on the current
-// stream. What no kernel does (bitwise operations, scaled sums, sparse tensors) goes through the CPU: the
-// host waits for the device.
+// What a rank says of a call is checked first. Then the moves are a route, and tensors are on a device that
+// the transport moves.
 class RoutedCollectives : public Collectives {
  public:
-  // The transport moves tensors of the table's device; the ranks agree in `memory`. All must outlive this
-  // object.
-  RoutedCollectives(Transport& transport, ShmEngine& memory, Table& table)
-      : transport_(transport), memory_(memory), table_(table) {}
-
   void barrier() override;
   void all_reduce(const at::Tensor& t, const c10d::ReduceOp& op) override;
   void all_reduce_together(const Tensors& list, const c10d::ReduceOp& op) override;
@@ -40,16 +33,39 @@ class RoutedCollectives : public Collectives {
                          const std::vector<int64_t>& output_splits,
                          const std::vector<int64_t>& input_splits) override;
 
+ protected:
+  // The transport must outlive this object.
+  RoutedCollectives(Transport& transport, c10::DeviceType device) : transport_(transport), device_(device) {}
+
+  // Returns whether the moves follow. Throws c10::ValueError if `terms` does.
+  virtual bool agrees(Collective call, const std::function<Terms()>& terms) = 0;
+
+  // Makes a call that no route does.
+  virtual void on_cpu(const std::function<void(Collectives&)>& call) = 0;
+
  private:
   CallPlace place() const {
-    return {.rank = transport_.rank(), .size = transport_.size(), .device = table_.device()};
+    return {.rank = transport_.rank(), .size = transport_.size(), .device = device_};
   }
 
-  // Collective: throws the same c10::ValueError on every rank if `terms` throws on one, or if ranks disagree.
-  void agree(Collective call, const std::function<Terms()>& terms);
-  void on_cpu(const std::function<void(Collectives&)>& call);
-
   Transport& transport_;
+  c10::DeviceType device_;
+};
+
+// On the tensors of a table's device. The hosts agree first, as for CPU tensors. Then the moves are queued on
+// the current stream. What no kernel does (bitwise operations, scaled sums, sparse tensors) goes through the
+// CPU: the host waits for the device.
+class DeviceCollectives : public RoutedCollectives {
+ public:
+  // The ranks agree in `memory`. All must outlive this object.
+  DeviceCollectives(Transport& transport, ShmEngine& memory, Table& table)
+      : RoutedCollectives(transport, table.device()), memory_(memory), table_(table) {}
+
+ private:
+  // Collective: throws the same c10::ValueError on every rank if `terms` throws on one, or if ranks disagree.
+  bool agrees(Collective call, const std::function<Terms()>& terms) override;
+  void on_cpu(const std::function<void(Collectives&)>& call) override;
+
   ShmEngine& memory_;
   Table& table_;
 };

@@ -112,7 +112,7 @@ void run(int64_t ranks, const std::function<void(ShmEngine&, Transport&)>& body)
 TEST_P(RoutedCalls, EqualThoseInMemory) {
   run(GetParam(), [](ShmEngine& engine, Transport& transport) {
     backend::Table table(transport.size());
-    backend::RoutedCollectives routed(transport, engine, table);
+    backend::DeviceCollectives routed(transport, engine, table);
     for (const auto dtype : {at::kFloat, at::kLong, at::kBFloat16}) {
       for (const int64_t rows : {1, 5, 7000}) {
         const Bodies bodies(transport.rank(), transport.size(), rows, dtype);

@@ -113,6 +113,14 @@ def check_bad_input(rank: int, size: int, draw: Draw) -> None:
         dist.group.WORLD.broadcast(torch.ones(2), size).wait()
     with pytest.raises(ValueError, match="the output has 2 rows, but its split sizes add up to 1"):
         dist.all_to_all_single(torch.empty(2), torch.ones(size), [1] + [0] * (size - 1), [1] * size)
+    with pytest.raises(ValueError, match=rf"all_gather: a list has 1 tensors for {size} ranks \(rank {rank}\)"):
+        dist.all_gather([torch.ones(2)], torch.ones(2), async_op=True)  # before it is posted
+    many = [torch.full((2,), float(rank)), torch.ones(2, dtype=torch.int64)]
+    average = dist.AllreduceCoalescedOptions()
+    average.reduceOp = dist.ReduceOp.AVG
+    with pytest.raises(ValueError, match=rf"all_reduce: op avg of int64 is not defined.*\(rank {rank}\)"):
+        dist.group.WORLD.allreduce_coalesced(many, average)
+    assert many[0].tolist() == [rank, rank]  # nothing has moved
     out = torch.empty(size, 2).t()  # and what is not contiguous is fine
     dist.all_gather_into_tensor(out, torch.full((2,), float(rank)))
     assert_same_bits(out.contiguous().view(-1), torch.arange(float(size)).repeat_interleave(2))
