@@ -112,7 +112,7 @@ KnownInputs all_inputs(Transport& transport, const at::Tensor& x, const Subject&
 void reduce_all(Transport& transport, const at::Tensor& t, Op op) {
   const Subject subject =
       subject_of("all_reduce", {.dtype = t.scalar_type(), .op = op, .elements = t.numel()});
-  const at::Tensor x = t.contiguous();
+  const at::Tensor x = packed(t);
   const Route route = all_reduce_route(x.sizes().vec(), transport.rank(), transport.size(), op);
   const auto bytes = static_cast<int64_t>(x.nbytes());
   const bool is_in_two = runs_in_two(route, x, transport);
@@ -128,7 +128,7 @@ void reduce_all(Transport& transport, const at::Tensor& t, Op op) {
 }
 
 void reduce_to(Transport& transport, const at::Tensor& t, Op op, int64_t root) {
-  const at::Tensor x = t.contiguous();
+  const at::Tensor x = packed(t);
   const at::Tensor out = at::empty_like(x);
   Route route = transposed(broadcast_route(x.sizes().vec(), transport.rank(), transport.size(), root));
   route.op = op == Op::avg ? Op::sum : op;
@@ -172,7 +172,7 @@ void RoutedCollectives::sparse_all_reduce(const at::Tensor& t, const c10d::Reduc
 
 void RoutedCollectives::broadcast(const at::Tensor& t, int64_t root) {
   if (!agrees(Collective::dist_broadcast, [&] { return broadcast_terms(place(), t, root); })) return;
-  const at::Tensor x = t.contiguous();
+  const at::Tensor x = packed(t);
   const at::Tensor out = at::empty_like(x);
   const Route route = broadcast_route(x.sizes().vec(), transport_.rank(), transport_.size(), root);
   const Subject subject =

@@ -131,6 +131,29 @@ TEST_P(RoutedCalls, EqualThoseInMemory) {
   });
 }
 
+TEST_P(RoutedCalls, TakeALazilyConjugatedTensorForItsValues) {
+  run(GetParam(), [](ShmEngine& engine, Transport& transport) {
+    backend::Table table(transport.size());
+    backend::DeviceCollectives routed(transport, engine, table);
+    const auto number = [](int64_t re, int64_t im) {
+      return at::full({3}, c10::complex<double>(static_cast<double>(re), static_cast<double>(im)),
+                      at::kComplexDouble);
+    };
+    const auto own = [&] { return number(1, 1 + transport.rank()).conj(); };
+    const int64_t ranks = transport.size();
+    const at::Tensor sum = number(ranks, -ranks * (ranks + 1) / 2);
+    at::Tensor t = own();
+    routed.broadcast(t, 0);
+    expect(t.equal(number(1, -1)), "broadcast");
+    t = own();
+    routed.all_reduce(t, ReduceOp::SUM);
+    expect(t.equal(sum), "all_reduce");
+    t = own();
+    routed.reduce(t, ReduceOp::SUM, 0);
+    expect(t.equal(transport.rank() == 0 ? sum : own()), "reduce");
+  });
+}
+
 TEST_P(RoutedCalls, OnADeviceDoNotMatchThoseOnTheCpu) {
   if (GetParam() == 1) GTEST_SKIP() << "one rank agrees with itself";
   run(GetParam(), [](ShmEngine& engine, Transport& transport) {
