@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,9 @@ from bench import backend_programs
 from bench.backend_contenders import BARRIER, FLOAT_BYTES, OPS, OURS, PEER, STEP, Case, Groups, steps
 from bench.forked_ranks import run_ranks
 from bench.mpis import PEERS, found_mpis, versions_of
+from bench.options import parser_of
 from bench.peak_memory import available_bytes
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Progress,
     Row,
@@ -68,19 +67,13 @@ class Findings:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.backend",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("backend", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="2 ranks and few samples: about a minute, rough figures")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks (default: 2 4, quick 2)")
     parser.add_argument("--seconds", type=float, help="time for one row (default: 1, quick 0.2; at least 5 rounds)")
     parser.add_argument("--no-programs", dest="programs", action="store_false", help="leave the part in C++ out")
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder of newer MPIs (default: build/peers)")
     parser.add_argument("--settled", action="store_true", help="pin the ranks and schedule them as gloo likes it best")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
 
     all_ranks = options.ranks or ([2] if options.quick else [2, 4])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import os
@@ -18,12 +17,13 @@ from pathlib import Path
 from bench.backend_contenders import BARRIER
 from bench.backend_contenders import OPS as BACKEND_OPS
 from bench.commits import ROOT, unpacked
+from bench.options import parser_of
 from bench.ragged_contenders import OPS as RAGGED_OPS
 from bench.rank_programs import Call, RankProgram
 from bench.redistribute_claims import SHAPES as REDISTRIBUTE_SHAPES
 from bench.redistribute_contenders import OPS as REDISTRIBUTE_OPS
 from bench.redistribute_contenders import ops_on
-from bench.report import OUTPUT_FOLDER, Claim, Progress, bytes_text, geometric_mean, print_claims, us_text, write_json
+from bench.report import Claim, Progress, bytes_text, geometric_mean, print_claims, us_text, write_json
 from bench.shm_rows import KIB, MIB, OPS, SHAPES, SIZES, Case
 
 BEFORE, AFTER = "before", "after"
@@ -182,19 +182,13 @@ def build(commit: str) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.before",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("before", __doc__, HELP)
     parser.add_argument("commit", help="the commit to compare with")
     parser.add_argument("--bench", nargs="+", choices=BENCHES, default=BENCHES, help="which rows (default: all)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="numbers of ranks (default: 2 4)")
     parser.add_argument("--only", nargs="+", default=[""], help="rows whose text has one of these in it")
     parser.add_argument("--turns", type=int, default=TURNS, help=f"of each row and commit (default: {TURNS})")
     parser.add_argument("--quick", action="store_true", help="few sizes: some minutes, rough figures")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
 
     roots = {BEFORE: build(options.commit), AFTER: ROOT}

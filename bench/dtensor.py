@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
@@ -30,7 +28,8 @@ from bench.dtensor_contenders import (
     training_step,
 )
 from bench.forked_ranks import run_ranks
-from bench.report import OUTPUT_FOLDER, Claim, Progress, Row, print_claims, print_table, us_text, write_json
+from bench.options import parser_of
+from bench.report import Claim, Progress, Row, print_claims, print_table, us_text, write_json
 from bench.timing import BUSY_CORES, Contender, Effort, Meeting, undisturbed
 
 SHAPES = [(64, 64), (1024, 1024)]
@@ -59,15 +58,9 @@ Timings = dict[tuple[str, tuple[int, int]], dict[str, float]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.dtensor",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("dtensor", __doc__, HELP)
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks (default: 2)")
     parser.add_argument("--seconds", type=float, default=1.0, help="time for one row (at least 5 rounds)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
 
     torch.set_num_threads(1)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from bench.commits import ROOT, unpacked
+from bench.options import parser_of
 
 HELP = """
 Builds the tree without optimisation, so that every function is one, with a hook at the entry of each (GCC's
@@ -35,12 +36,7 @@ class Count:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.frames",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("frames", __doc__, HELP, leaves_output=False)
     parser.add_argument("commit", nargs="?", help="a commit to compare with")
     parser.add_argument("--tree", type=Path, help="in place of a commit: a folder with its sources")
     parser.add_argument("--cmake", nargs="*", default=[], help="further arguments for cmake, without their -D")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +13,8 @@ import torch.distributed as dist
 
 import shardway as sw
 from bench.forked_ranks import run_ranks
-from bench.report import OUTPUT_FOLDER, Claim, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
+from bench.options import parser_of
+from bench.report import Claim, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
 from bench.timing import Timing
 from tests.support.one_gpu import enter_group, mps, why_no_gpu
 from tests.support.pad_gather_mask import pad_gather_mask
@@ -74,14 +73,8 @@ Samples = dict[tuple[Case, str, str], list[float]]  # by case, what is measured,
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.gpu",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("gpu", __doc__, HELP)
     parser.add_argument("--rounds", type=int, default=9, help="samples of each figure (default: 9)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
     why = why_no_gpu()
     if why:

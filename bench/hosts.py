@@ -23,9 +23,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 import shardway as sw
+from bench.options import parser_of
 from bench.rank_programs import ProgramFailed, RankProgram
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Progress,
     bytes_text,
@@ -388,18 +388,12 @@ def _print_bytes(rows: list[Row]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.hosts",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("hosts", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="two sizes, on 2 hosts alone: rough figures in a minute")
     parser.add_argument("--hosts", nargs="+", default=[], help="hosts x ranks (default: 2x4 4x2)")
     parser.add_argument("--gbit", type=float, default=1.0, help="of a cable, each way (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="calls of each contender that count (default: 5)")
     parser.add_argument("--minutes", type=float, default=60.0, help="leave out sizes that do not fit (default: 60)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     options = parser.parse_args(arguments)
     shapes = options.hosts or (["2x4"] if options.quick else ["2x4", "4x2"])
     mean_sizes = [64 * KIB, MIB] if options.quick else [4**k * KIB for k in range(8)]

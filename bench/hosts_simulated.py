@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -10,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.hosts_simulated_plot import draw
-from bench.report import OUTPUT_FOLDER, Claim, bytes_text, print_claims, print_table, us_text, write_json
+from bench.options import parser_of
+from bench.report import Claim, bytes_text, print_claims, print_table, us_text, write_json
 
 PROGRAM = Path(__file__).resolve().parent.parent / "build" / "release" / "bench" / "hosts_simulated"
 MIB, GIB = 2**20, 2**30
@@ -123,17 +123,11 @@ def _claims(rows: list[SimulatedRow]) -> list[Claim]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.hosts_simulated",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("hosts_simulated", __doc__, HELP)
     parser.add_argument("--hosts", nargs="+", type=int, default=[8, 32, 128, 512], help="default: 8 32 128 512")
     parser.add_argument("--ranks-per-host", type=int, default=8, help="default: 8")
     parser.add_argument("--part", type=int, default=MIB, help="bytes of a rank that is gathered (default: 1 MiB)")
     parser.add_argument("--whole", type=int, default=64 * MIB, help="bytes of other tensors (default: 64 MiB)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
     options = parser.parse_args(arguments)
     rows = simulate(options.hosts, options.ranks_per_host, options.part, options.whole)
     print_table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import sys
@@ -10,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +17,8 @@ import torch.multiprocessing  # tells the pickler how tensors are shared
 
 import shardway as sw
 from bench.forked_ranks import run_ranks
-from bench.report import OUTPUT_FOLDER, Claim, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
+from bench.options import parser_of
+from bench.report import Claim, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
 from bench.timing import Timing
 from tests.support.one_gpu import enter_group, mps, why_no_gpu
 from tests.support.pad_gather_mask import pad_gather_mask
@@ -82,15 +81,9 @@ Samples = dict[tuple[Case, str], list[float]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.ipc",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("ipc", __doc__, HELP)
     parser.add_argument("--rounds", type=int, default=5, help="samples of each figure (default: 5)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="even numbers (default: 2 4)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON (default: build/bench)")
     parser.add_argument("--time-slicing", action="store_true", help="without the server of MPS")
     options = parser.parse_args(arguments)
     why = why_no_gpu()

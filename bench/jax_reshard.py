@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -20,8 +19,8 @@ from torch import Tensor
 import shardway as sw
 from bench.forked_ranks import run_ranks
 from bench.mpis import PEERS
+from bench.options import parser_of
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Row,
     bytes_text,
@@ -84,17 +83,11 @@ RANKS = math.prod(RESHARDS[0].mesh)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.jax_reshard",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("jax_reshard", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="one turn of few calls, on a tensor of 1024 by 1024")
     parser.add_argument(
         "--peers", type=Path, default=PEERS, help="folder with JAX's environment (default: build/peers)"
     )
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for the JSON (default: build/bench)")
     options = parser.parse_args(arguments)
     side, turns, calls = (1024, 1, 3) if options.quick else (SIDE, 3, 5)
 

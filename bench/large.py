@@ -8,11 +8,10 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
+from bench.options import parser_of
 from bench.peak_memory import available_bytes
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Progress,
     bytes_text,
@@ -85,12 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.large",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("large", __doc__, HELP)
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks (default: 2)")
     parser.add_argument(
         "--outputs", nargs="+", choices=POLICIES, default=list(POLICIES), help="policies (default: all)"
@@ -98,7 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--most-mib", type=float, default=64.0, help="of a rank: leave larger ones out (default: 64)")
     parser.add_argument("--runs", type=int, default=3, help="whole runs, each with ranks of its own (default: 3)")
     parser.add_argument("--seconds", type=float, default=0.4, help="for one case, at least three turns each")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
     return parser
 
 

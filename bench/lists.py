@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +11,9 @@ from torch import Tensor
 
 import shardway as sw
 from bench.forked_ranks import run_ranks
+from bench.options import parser_of
 from bench.ragged_contenders import rewrite
-from bench.report import OUTPUT_FOLDER, Claim, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
+from bench.report import Claim, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
 from bench.timing import OUTPUTS_ALIVE, Contender, Effort, Meeting, undisturbed
 
 LIST, ONE_BY_ONE, COPY = "list", "one by one", "plain copy"
@@ -45,15 +44,9 @@ Leaves build/bench/lists.json. Exits 1 when a claim is missed.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.lists",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("lists", __doc__, HELP)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="numbers of ranks (default: 2)")
     parser.add_argument("--seconds", type=float, default=3.0, help="time for one row (default: 3)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for the JSON (default: build/bench)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     began = time.monotonic()

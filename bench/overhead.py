@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +15,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore  # importing i
 
 import shardway as sw
 from bench import overhead_ranks
-from bench.report import OUTPUT_FOLDER, Claim, Row, print_about, print_claims, print_table, write_json
+from bench.options import parser_of
+from bench.report import Claim, Row, print_about, print_claims, print_table, write_json
 from bench.timing import Timing
 
 PASS_THROUGH_LIMIT_US, SHARE_LIMIT_US = 5.0, 15.0
@@ -60,15 +59,9 @@ class Cost:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.overhead",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("overhead", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     parser.add_argument("--ranks", type=int, nargs="*", default=[2], help="that communicate (default: 2)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for the JSON (default: build/bench)")
     options = parser.parse_args(arguments)
     repeats = 7 if options.quick else 41
 

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.mpis import PEERS, Mpi, are_crowded, found_mpis, found_oneccl, is_mpi, kind_of, versions_of
+from bench.options import parser_of
 from bench.peak_memory import available_bytes
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Progress,
     bytes_text,
@@ -106,12 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.peers",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("peers", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="four sizes")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="numbers of ranks (default: 2)")
     parser.add_argument("--beside", type=int, nargs="+", default=[0], help="numbers of busy processes (default: 0)")
@@ -120,7 +115,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.4, help="for one case, at least three turns each")
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder of newer MPIs (default: build/peers)")
     parser.add_argument("--oneccl", action="store_true", help="race oneCCL too (scripts/setup oneccl)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
     return parser
 
 

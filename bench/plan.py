@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import math
 import os
@@ -12,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore  # importing i
 
 import shardway as sw
 from bench import plan_large
+from bench.options import parser_of
 from bench.plan_contenders import (
     GREEDY,
     MIN_COST,
@@ -35,7 +34,6 @@ from bench.plan_contenders import (
     torch_price,
 )
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Progress,
     geometric_mean,
@@ -112,15 +110,9 @@ class Asked:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.plan",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("plan", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="two pairs of each mesh and shape")
     parser.add_argument("--seed", type=int, default=20261115, help="of the pairs")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder for the JSON (default: build/bench)")
     options = parser.parse_args(arguments)
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

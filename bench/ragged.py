@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +13,10 @@ import torch
 import shardway as sw
 from bench import ragged_plot
 from bench.forked_ranks import run_ranks
+from bench.options import parser_of
 from bench.peak_memory import available_bytes, peak_above_start_bytes
 from bench.ragged_contenders import COPY, FLOAT_BYTES, OPS, OURS, PEER, POINT_TO_POINT, Batch, Op, contenders
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Progress,
     Row,
@@ -80,12 +78,7 @@ class Findings:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.ragged",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("ragged", __doc__, HELP)
     parser.add_argument(
         "--quick", action="store_true", help="three sizes and few samples: about a minute, rough figures"
     )
@@ -93,9 +86,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="time for one row (default: 1.5, quick 0.3; at least 5 rounds)")
     parser.add_argument(
         "--as-started", action="store_true", help="neither pin the ranks nor schedule them otherwise: gloo is slower"
-    )
-    parser.add_argument(
-        "--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON and PNG (default: build/bench)"
     )
     options = parser.parse_args(arguments)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 
 import shardway as sw
 from bench import redistribute_plot
 from bench.forked_ranks import run_ranks
+from bench.options import parser_of
 from bench.peak_memory import available_bytes, peak_above_start_bytes
 from bench.redistribute_claims import MIB, SHAPES, Peak, claims_of
 from bench.redistribute_contenders import (
@@ -28,7 +27,7 @@ from bench.redistribute_contenders import (
     contenders,
     ops_on,
 )
-from bench.report import OUTPUT_FOLDER, Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
+from bench.report import Progress, Row, bytes_text, print_claims, print_table, us_text, write_json
 from bench.timing import BUSY_CORES, OUTPUTS_ALIVE, Contender, Effort, Meeting, Timing, undisturbed
 
 MEMORY_FROM_BYTES = 16 * MIB
@@ -74,19 +73,11 @@ class Findings:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.redistribute",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("redistribute", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="2 ranks and few samples: about a minute, rough figures")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks (default: 2 4, quick 2)")
     parser.add_argument("--seconds", type=float, help="time for one row (default: 1.5, quick 0.3; at least 5 rounds)")
     parser.add_argument("--most-rows", type=int, default=SHAPES[-1][0], help="leave taller tensors out")
-    parser.add_argument(
-        "--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON and PNG (default: build/bench)"
-    )
     options = parser.parse_args(arguments)
 
     all_ranks = options.ranks or ([2] if options.quick else [2, 4])

@@ -13,13 +13,14 @@ import torch
 
 from bench import refit_contenders as ways
 from bench.forked_ranks import on_gloo, run_ranks
+from bench.options import parser_of
 from bench.refit_claims import claims_of, not_measured
 from bench.refit_contenders import Way
 from bench.refit_files import TMPFS, folder_in_memory, through_files
 from bench.refit_gloo import Groups, gathered, in_buckets, messages
 from bench.refit_models import DENSE, EXPERTS, MIB, SMALL, Sides, model_of
 from bench.refit_rows import FIELDS, RefitRow
-from bench.report import OUTPUT_FOLDER, Progress, bytes_text, print_claims, print_table, us_text, write_json
+from bench.report import Progress, bytes_text, print_claims, print_table, us_text, write_json
 from bench.timing import Meeting, Timing
 
 HELP = f"""
@@ -73,12 +74,7 @@ class Task:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.refit",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("refit", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="models of 1 MiB, two rounds: rough figures in seconds")
     parser.add_argument("--ranks", nargs="+", default=["2+2"], help="trainers + generators, such as 4+4 (default: 2+2)")
     parser.add_argument("--mib", type=int, default=300, help="of each model (default: 300)")
@@ -86,9 +82,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", default=[DENSE, EXPERTS, SMALL], choices=[DENSE, EXPERTS, SMALL])
     parser.add_argument("--seconds", type=float, default=120.0, help="for the rounds of one model (default: 120)")
     parser.add_argument("--json", action="store_true", help="print the JSON file as well")
-    parser.add_argument(
-        "--output", type=Path, default=OUTPUT_FOLDER, help="folder for JSON and plot (default: build/bench)"
-    )
     options = parser.parse_args(arguments)
     mib, rounds = (1, 2) if options.quick else (options.mib, options.rounds)
     torch.set_num_threads(1)

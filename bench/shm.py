@@ -10,10 +10,10 @@ from pathlib import Path
 
 from bench import shm_plot
 from bench.mpis import PEERS, Mpi, are_crowded, found_mpis, is_mpi, kind_of, versions_of
+from bench.options import parser_of
 from bench.peak_memory import available_bytes
 from bench.report import (
     FIELDS,
-    OUTPUT_FOLDER,
     Progress,
     bytes_text,
     print_about,
@@ -121,12 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.shm",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("shm", __doc__, HELP)
     many = [MANY_RANKS] if len(os.sched_getaffinity(0)) >= MANY_CORES else []
     parser.add_argument("--quick", action="store_true", help="three sizes and one shape: rough figures in a minute")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, *many], help="numbers of ranks (default: 2 4)")
@@ -134,7 +129,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder of newer MPIs (default: build/peers)")
     parser.add_argument("--settled", action="store_true", help="in Python: ranks scheduled as gloo likes it best")
     parser.add_argument("--no-python", dest="python", action="store_false", help="leave the Python part out")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
     return parser
 
 
