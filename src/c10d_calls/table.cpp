@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -18,6 +17,31 @@ namespace {
 constexpr uint64_t kTerms = shm::mark_of("torch.distributed");
 
 int64_t row_bytes(int64_t ranks) { return wire::longest_line(ranks) + wire::kProblemBytes; }
+
+wire::Draft draft_of(Collective call, const Terms& terms) {
+  wire::Draft draft;
+  wire::BlockHeader& header = draft.header;
+  header.collective = static_cast<uint8_t>(call);
+  header.has_tensor = terms.dtype != at::ScalarType::Undefined;
+  if (header.has_tensor) header.dtype = static_cast<int8_t>(terms.dtype);
+  header.op = terms.op;
+  header.factor = terms.factor;
+  header.root = static_cast<int32_t>(terms.root);
+  header.dim = static_cast<int32_t>(terms.sparse_dims);
+  header.in_size = terms.sends.each;
+  header.out_size = terms.takes.each;
+  draft.shape = terms.shape;
+  draft.sizes = terms.sends.by_rank;
+  draft.recv_sizes = terms.takes.by_rank;
+  return draft;
+}
+
+wire::Draft draft_of(Collective call, const std::string& problem) {
+  wire::Draft draft{.text = problem};
+  draft.header.collective = static_cast<uint8_t>(call);
+  draft.header.has_problem = 1;
+  return draft;
+}
 
 void move(shm::SharedGroup& group, const Prepared& prepared, const shm::Subject& subject,
           const shm::Talk& talk) {
@@ -39,36 +63,6 @@ Table::Table(int64_t size, c10::DeviceType device)
       rows_(static_cast<size_t>(size * row_bytes(size))),
       lengths_(static_cast<size_t>(size)) {}
 
-int64_t Table::write(Collective call, const Terms& terms) {
-  wire::Draft draft;
-  wire::BlockHeader& header = draft.header;
-  header.collective = static_cast<uint8_t>(call);
-  header.has_tensor = terms.dtype != at::ScalarType::Undefined;
-  if (header.has_tensor) header.dtype = static_cast<int8_t>(terms.dtype);
-  header.op = terms.op;
-  header.factor = terms.factor;
-  header.root = static_cast<int32_t>(terms.root);
-  header.dim = static_cast<int32_t>(terms.sparse_dims);
-  header.in_size = terms.sends.each;
-  header.out_size = terms.takes.each;
-  draft.shape = terms.shape;
-  draft.sizes = terms.sends.by_rank;
-  draft.recv_sizes = terms.takes.by_rank;
-  wire::write(draft, size_, mine_.data());
-  return wire::line_bytes(wire::header_of(draft), size_);
-}
-
-int64_t Table::write_problem(Collective call, const std::string& problem) {
-  wire::Draft draft;
-  const int64_t bytes = std::min(static_cast<int64_t>(problem.size()), wire::kProblemBytes);
-  draft.header.collective = static_cast<uint8_t>(call);
-  draft.header.has_problem = 1;
-  draft.header.slot_bytes = static_cast<int32_t>(bytes);
-  uint8_t* slot = wire::write(draft, size_, mine_.data()).slot();
-  std::memcpy(slot, problem.data(), static_cast<size_t>(bytes));
-  return slot - mine_.data() + bytes;
-}
-
 // Whether all ranks sent the same block, in which all sizes are equal: then they agree.
 bool Table::says_what_all_say(int64_t bytes) const {
   wire::BlockHeader header;
@@ -86,13 +80,9 @@ bool Table::says_what_all_say(int64_t bytes) const {
 
 bool Table::agree(int64_t bytes) {
   if (says_what_all_say(bytes)) return true;
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    const char* why =
-        wire::why_no_block(rows_.data() + rank * row_bytes(size_), lengths_[static_cast<size_t>(rank)], size_,
-                           wire::Slot::tensor, kinds_of_torch());
-    if (why != nullptr) throw shm::BadHeader("rank " + std::to_string(rank) + " sent no header: " + why);
-  }
   const wire::BlockRows blocks(rows_.data(), row_bytes(size_), size_);
+  const std::string why = wire::why_no_blocks(blocks, lengths_, wire::Slot::tensor, kinds_of_torch());
+  if (!why.empty()) throw shm::BadHeader(why);
   const std::string disagreement = wire::disagreement(blocks, kinds_of_torch());
   TORCH_CHECK_VALUE(disagreement.empty(), disagreement);
   return true;
@@ -109,7 +99,9 @@ wire::BlockRows Table::run(shm::SharedGroup& group, Collective call,
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  const int64_t bytes = problem ? write_problem(call, *problem) : write(call, prepared.terms);
+  const wire::Draft draft = problem ? draft_of(call, *problem) : draft_of(call, prepared.terms);
+  const int64_t bytes = wire::bytes_of(draft, size_);
+  wire::write(draft, size_, mine_.data());
   const bool is_on_cpu = device_ == c10::DeviceType::CPU;
   const shm::Subject subject{
       .mark = is_on_cpu ? kTerms : shm::mark_of(kTerms, static_cast<uint64_t>(device_)),

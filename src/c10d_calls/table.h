@@ -56,8 +56,6 @@ class Table {
   wire::BlockRows run(shm::SharedGroup& group, Collective call, const std::function<Prepared()>& prepare);
 
  private:
-  int64_t write(Collective call, const Terms& terms);
-  int64_t write_problem(Collective call, const std::string& problem);
   bool says_what_all_say(int64_t bytes) const;
   bool agree(int64_t bytes);
 

@@ -29,25 +29,22 @@ SpanBlock block_of(const shm::Subject& subject, int64_t ranks) {
   wire::Draft draft{.hash = &hash};
   draft.header.collective = static_cast<uint8_t>(Collective::dist_barrier);  // the words say which it is
   draft.header.has_tensor = 0;
-  const size_t room =
-      written.bytes.size() - static_cast<size_t>(wire::line_bytes(wire::header_of(draft), ranks));
-  draft.header.slot_bytes = static_cast<int32_t>(std::min(words.size(), room));
-  const wire::BlockView block = wire::write(draft, ranks, written.bytes.data());
-  std::memcpy(block.slot(), words.data(), static_cast<size_t>(draft.header.slot_bytes));
+  const auto room = written.bytes.size() - static_cast<size_t>(wire::bytes_of(draft, ranks));
+  draft.text = std::string_view(words).substr(0, room);
+  wire::write(draft, ranks, written.bytes.data());
   return written;
 }
 
 void compare_blocks(std::vector<SpanBlock>& blocks) {
-  const auto ranks = static_cast<int64_t>(blocks.size());
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    auto& bytes = blocks[static_cast<size_t>(rank)].bytes;
-    const char* why = wire::why_no_block(bytes.data(), static_cast<int64_t>(bytes.size()), ranks,
-                                         wire::Slot::words, /*kinds=*/{});
-    const bool has_hash = why != nullptr || wire::BlockView(bytes.data(), ranks).header().has_hash;
-    if (!has_hash) why = "it does not say what its call is about";
-    if (why != nullptr) throw std::runtime_error("rank " + std::to_string(rank) + " sent no header: " + why);
+  const wire::BlockRows rows(blocks[0].bytes.data(), sizeof(SpanBlock), static_cast<int64_t>(blocks.size()));
+  const std::vector<int64_t> bytes(blocks.size(), int64_t{sizeof(SpanBlock)});
+  const std::string why = wire::why_no_blocks(rows, bytes, wire::Slot::words, /*kinds=*/{});
+  if (!why.empty()) throw std::runtime_error(why);
+  for (int64_t rank = 0; rank < rows.size(); ++rank) {
+    if (!rows.header(rank).has_hash)
+      throw std::runtime_error("rank " + std::to_string(rank) +
+                               " sent no header: it does not say what its call is about");
   }
-  const wire::BlockRows rows(blocks[0].bytes.data(), sizeof(SpanBlock), ranks);
   const std::string sentence = wire::disagreement_on_calls(rows);
   if (!sentence.empty()) throw shm::Disagreement(sentence);
 }

@@ -93,15 +93,22 @@ const char* why_no_sizes(const BlockView& block) {
   return counts && total_of(block.recv_sizes(), block.ranks()) < 0 ? "its recv_sizes are invalid" : nullptr;
 }
 
-}  // namespace
-
 BlockHeader header_of(const Draft& draft) {
   BlockHeader header = draft.header;
   header.ndim = static_cast<uint8_t>(draft.shape.size());
   header.has_hash = draft.hash != nullptr;
   header.has_sizes = !draft.sizes.empty();
   header.has_recv_sizes = !draft.recv_sizes.empty();
+  if (draft.text)
+    header.slot_bytes = static_cast<int32_t>(std::min<size_t>(draft.text->size(), kProblemBytes));
   return header;
+}
+
+}  // namespace
+
+int64_t bytes_of(const Draft& draft, int64_t ranks) {
+  const BlockHeader header = header_of(draft);
+  return line_bytes(header, ranks) + std::max(header.slot_bytes, 0);
 }
 
 BlockView write(const Draft& draft, int64_t ranks, uint8_t* to) {
@@ -114,6 +121,7 @@ BlockView write(const Draft& draft, int64_t ranks, uint8_t* to) {
   std::copy(draft.shape.begin(), draft.shape.end(), block.shape());
   std::copy(draft.sizes.begin(), draft.sizes.end(), block.sizes());
   std::copy(draft.recv_sizes.begin(), draft.recv_sizes.end(), block.recv_sizes());
+  if (draft.text) std::copy_n(draft.text->begin(), header.slot_bytes, block.slot());
   return block;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -117,19 +118,20 @@ class BlockView {
 };
 
 // A block that is still to be written. write() sets the header's ndim, has_hash, has_sizes and has_recv_sizes
-// from the other members.
+// from the other members, and slot_bytes if there is a text.
 struct Draft {
   BlockHeader header = {};
   std::span<const int64_t> shape = {};
   const CallHash* hash = nullptr;
   std::span<const int64_t> sizes = {};
   std::span<const int64_t> recv_sizes = {};
+  std::optional<std::string_view> text = std::nullopt;  // of which the slot holds up to kProblemBytes
 };
 
-// The header that the draft's block gets.
-BlockHeader header_of(const Draft& draft);
+// Bytes of the draft's block with its slot.
+int64_t bytes_of(const Draft& draft, int64_t ranks);
 
-// Writes everything but the contents of the slot.
+// Writes everything but a payload.
 BlockView write(const Draft& draft, int64_t ranks, uint8_t* to);
 
 // What a block's slot holds.

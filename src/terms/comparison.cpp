@@ -293,6 +293,16 @@ bool agree_at_a_glance(const BlockRows& blocks) {
   }
   return true;
 }
+std::string why_no_blocks(const BlockRows& rows, std::span<const int64_t> bytes, Slot slot,
+                          const Kinds& kinds) {
+  for (int64_t rank = 0; rank < rows.size(); ++rank) {
+    const char* why =
+        why_no_block(rows.row(rank), bytes[static_cast<size_t>(rank)], rows.size(), slot, kinds);
+    if (why != nullptr) return str("rank ", rank, " sent no header: ", why);
+  }
+  return {};
+}
+
 
 }  // namespace
 

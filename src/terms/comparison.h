@@ -4,19 +4,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "terms/block.h"
 
 namespace shardway::wire {
 
-// A block per rank, each already checked by why_no_block, in rows of equal length.
+// A block per rank, in rows of equal length. Whoever looks into a block has checked that it is one.
 class BlockRows {
  public:
   BlockRows(uint8_t* data, int64_t row_bytes, int64_t ranks)
       : data_(data), row_bytes_(row_bytes), ranks_(ranks) {}
 
-  BlockView operator[](int64_t rank) const { return {data_ + rank * row_bytes_, ranks_}; }
+  uint8_t* row(int64_t rank) const { return data_ + rank * row_bytes_; }
+  BlockView operator[](int64_t rank) const { return {row(rank), ranks_}; }
   const BlockHeader& header(int64_t rank) const { return (*this)[rank].header(); }
   int64_t size() const { return ranks_; }
 
@@ -25,6 +27,11 @@ class BlockRows {
   int64_t row_bytes_;
   int64_t ranks_;
 };
+
+// Returns a sentence about the first row whose beginning, of `bytes[rank]`, is not a valid block. Empty if
+// all are.
+std::string why_no_blocks(const BlockRows& rows, std::span<const int64_t> bytes, Slot slot,
+                          const Kinds& kinds);
 
 // Returns a sentence: what a rank says is wrong with its call, or what two ranks disagree on. Empty if they
 // agree. `index` is the tensor's index in its list.

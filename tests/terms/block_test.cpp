@@ -32,8 +32,7 @@ struct Written {
 
   std::vector<uint8_t> bytes() const {
     const wire::Draft draft{.header = header, .shape = shape, .sizes = sizes, .recv_sizes = recv_sizes};
-    const int64_t line = wire::line_bytes(wire::header_of(draft), kRanks);
-    std::vector<uint8_t> bytes(static_cast<size_t>(line + std::max(header.slot_bytes, 0)));
+    std::vector<uint8_t> bytes(static_cast<size_t>(wire::bytes_of(draft, kRanks)));
     wire::write(draft, kRanks, bytes.data());
     return bytes;
   }
@@ -77,7 +76,7 @@ TEST(Block, ComesBackAsItWasWritten) {
                           .hash = &hash,
                           .sizes = sizes,
                           .recv_sizes = recv_sizes};
-  std::vector<uint8_t> bytes(static_cast<size_t>(wire::line_bytes(wire::header_of(draft), kRanks)), 0xff);
+  std::vector<uint8_t> bytes(static_cast<size_t>(wire::bytes_of(draft, kRanks)), 0xff);
   const BlockView block = wire::write(draft, kRanks, bytes.data());
   EXPECT_EQ(refusal_of(bytes), "");
   EXPECT_EQ(std::vector(block.shape(), block.shape() + 3), shape);
@@ -133,8 +132,10 @@ TEST(Block, ThirdVersionHasTheseBytes) {
       9, 0, 0, 0, 0, 0, 0, 0,  8, 0, 0, 0, 0, 0, 0, 0,  7, 0, 0, 0, 0, 0, 0, 0,  // the recv_sizes
       0, 0, 0, 0, 0, 0, 0, 0};                         // to the next multiple of 16
   // clang-format on
-  std::vector<uint8_t> bytes(static_cast<size_t>(wire::line_bytes(wire::header_of(draft), kRanks)), 0xff);
+  std::vector<uint8_t> bytes(static_cast<size_t>(wire::bytes_of(draft, kRanks)), 0xff);
   wire::write(draft, kRanks, bytes.data());
+  EXPECT_EQ(bytes.size(), expected.size() + 0x0304);
+  bytes.resize(expected.size());  // without the slot
   EXPECT_EQ(bytes, expected);
 }
 
@@ -270,6 +271,18 @@ TEST(Block, TorchsCallsHaveATensorButForABarrier) {
   EXPECT_EQ(bare(Collective::dist_barrier), "");
   EXPECT_NE(bare(Collective::dist_all_reduce), "");
   EXPECT_NE(written_with([](Written& w) { w.shape = {}, w.header = {.device = 77, .has_tensor = 0}; }), "");
+}
+
+TEST(Block, HoldsAsMuchOfATextAsItMayTell) {
+  for (const size_t length : {0, 5, 1024, 1025}) {
+    const std::string text(length, 'x');
+    const wire::Draft draft{.header = {.has_problem = 1}, .text = text};
+    std::vector<uint8_t> bytes(static_cast<size_t>(wire::bytes_of(draft, kRanks)));
+    const BlockView block = wire::write(draft, kRanks, bytes.data());
+    EXPECT_EQ(refusal_of(bytes), "");
+    EXPECT_EQ(block.text(), text.substr(0, 1024));
+    EXPECT_EQ(bytes.size(), 64 + std::min<size_t>(length, 1024));
+  }
 }
 
 }  // namespace

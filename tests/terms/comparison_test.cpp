@@ -52,14 +52,15 @@ class Ranks {
 
  private:
   void write(Said said, int64_t rank) {
-    if (!said.text.empty()) said.header.slot_bytes = static_cast<int32_t>(said.text.size());
-    const wire::Draft draft{.header = said.header,
-                            .shape = said.shape,
-                            .hash = said.hash == wire::CallHash{} ? nullptr : &said.hash,
-                            .sizes = said.sizes,
-                            .recv_sizes = said.recv_sizes};
+    const wire::Draft draft{
+        .header = said.header,
+        .shape = said.shape,
+        .hash = said.hash == wire::CallHash{} ? nullptr : &said.hash,
+        .sizes = said.sizes,
+        .recv_sizes = said.recv_sizes,
+        .text = said.text.empty() ? std::nullopt : std::optional<std::string_view>(said.text)};
     uint8_t* row = rows_.data() + rank * kRowBytes;
-    std::copy(said.text.begin(), said.text.end(), wire::write(draft, kRanks, row).slot());
+    wire::write(draft, kRanks, row);
     const wire::Slot slot =
         said.header.has_problem || said.text.empty() ? wire::Slot::tensor : wire::Slot::words;
     const char* why = wire::why_no_block(row, kRowBytes, kRanks, slot, kTestKinds);

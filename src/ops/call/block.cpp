@@ -64,28 +64,16 @@ wire::Draft draft_of(const Call& call) {
 
 // The draft's block, with room for its slot.
 at::Tensor written(const wire::Draft& draft, const Group& group) {
-  const int64_t line = wire::line_bytes(wire::header_of(draft), group.size());
-  const int64_t slot = std::max(draft.header.slot_bytes, 0);
-  at::Tensor bytes = warm_empty({line + slot}, at::kByte);
+  at::Tensor bytes = warm_empty({wire::bytes_of(draft, group.size())}, at::kByte);
   wire::write(draft, group.size(), bytes.mutable_data_ptr<uint8_t>());
-  return bytes;
-}
-
-uint8_t* slot_in(const at::Tensor& block, const Group& group) {
-  return BlockView(block.mutable_data_ptr<uint8_t>(), group.size()).slot();
-}
-
-at::Tensor block_of_text(wire::Draft draft, const std::string& text, const Group& group) {
-  draft.header.slot_bytes = static_cast<int32_t>(std::min(static_cast<int64_t>(text.size()), kProblemBytes));
-  at::Tensor bytes = written(draft, group);
-  std::memcpy(slot_in(bytes, group), text.data(), static_cast<size_t>(draft.header.slot_bytes));
   return bytes;
 }
 
 at::Tensor problem_block(const Call& call, const std::string& problem, const Group& group) {
   wire::Draft draft = draft_of(call);
   draft.header.has_problem = 1;
-  return block_of_text(draft, problem, group);
+  draft.text = problem;
+  return written(draft, group);
 }
 
 // The block of a rank that brings no tensor.
@@ -115,7 +103,8 @@ at::Tensor call_block(const Call& call, const Group& group, int64_t slot_bytes) 
   at::Tensor bytes = written(draft, group);
   if (header.slot_bytes > 0) {
     const at::Tensor payload = materialized(call.x).contiguous();
-    std::memcpy(slot_in(bytes, group), payload.const_data_ptr(), static_cast<size_t>(header.slot_bytes));
+    const BlockView block(bytes.mutable_data_ptr<uint8_t>(), group.size());
+    std::memcpy(block.slot(), payload.const_data_ptr(), payload.nbytes());
   }
   return bytes;
 }
@@ -123,7 +112,9 @@ at::Tensor call_block(const Call& call, const Group& group, int64_t slot_bytes) 
 }  // namespace
 
 at::Tensor text_block(const Call& call, const Group& group, const std::string& text) {
-  return block_of_text(draft_of(call), text, group);
+  wire::Draft draft = draft_of(call);
+  draft.text = text;
+  return written(draft, group);
 }
 
 at::Tensor block_of(const Call& call, const Group& group, int64_t slot_bytes) {
@@ -136,13 +127,7 @@ at::Tensor block_of(const Call& call, const Group& group, int64_t slot_bytes) {
 void raise_if_any(const std::string& disagreement) { TORCH_CHECK_VALUE(disagreement.empty(), disagreement); }
 
 void check_blocks(const Blocks& blocks, wire::Slot slot) {
-  const int64_t ranks = blocks.rows.size(0);
-  auto* row = blocks.rows.mutable_data_ptr<uint8_t>();
-  for (int64_t rank = 0; rank < ranks; ++rank, row += blocks.rows.size(1)) {
-    const char* why =
-        wire::why_no_block(row, blocks.bytes[static_cast<size_t>(rank)], ranks, slot, kinds_of_torch());
-    TORCH_CHECK_VALUE(why == nullptr, "rank ", rank, " sent no header: ", why);
-  }
+  raise_if_any(wire::why_no_blocks(rows_of(blocks), blocks.bytes, slot, kinds_of_torch()));
 }
 
 }  // namespace shardway
