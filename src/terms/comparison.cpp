@@ -26,10 +26,6 @@ Sentence differ(Collective collective, const std::string& what, const std::strin
              other, " on rank ", rank);
 }
 
-Sentence differ_in_call(std::string_view first, std::string_view other, int64_t rank) {
-  return str("ranks called different collectives: ", first, " on rank 0, ", other, " on rank ", rank);
-}
-
 std::string list_text(const int64_t* values, int64_t count) {
   std::ostringstream text;
   text << '(';
@@ -73,7 +69,8 @@ class Comparison {
     const BlockHeader& first = blocks_.header(0);
     return first_of([&](int64_t rank) -> Sentence {
       if (is_same_call(blocks_.header(rank), first)) return {};
-      return differ_in_call(call_text(blocks_[0]), call_text(blocks_[rank]), rank);
+      return different_calls({.words = call_text(blocks_[0])},
+                             {.words = call_text(blocks_[rank]), .rank = rank});
     });
   }
 
@@ -293,6 +290,9 @@ bool agree_at_a_glance(const BlockRows& blocks) {
   }
   return true;
 }
+
+}  // namespace
+
 std::string why_no_blocks(const BlockRows& rows, std::span<const int64_t> bytes, Slot slot,
                           const Kinds& kinds) {
   for (int64_t rank = 0; rank < rows.size(); ++rank) {
@@ -302,9 +302,6 @@ std::string why_no_blocks(const BlockRows& rows, std::span<const int64_t> bytes,
   }
   return {};
 }
-
-
-}  // namespace
 
 std::string disagreement(const BlockRows& blocks, const Kinds& kinds, int64_t index) {
   if (agree_at_a_glance(blocks)) return {};
@@ -352,6 +349,11 @@ std::string disagreement_on(const std::string& what, Collective collective, cons
   return differ(collective, what, first.words, first.rank, other.words, other.rank);
 }
 
+std::string different_calls(const RankWords& first, const RankWords& other) {
+  return str("ranks called different collectives: ", first.words, " on rank ", first.rank, ", ", other.words,
+             " on rank ", other.rank);
+}
+
 bool have_same_hash(const BlockRows& blocks) {
   for (int64_t rank = 0; rank < blocks.size(); ++rank) {
     if (!blocks.header(rank).has_hash || blocks[rank].hash() != blocks[0].hash()) return false;
@@ -362,7 +364,8 @@ bool have_same_hash(const BlockRows& blocks) {
 std::string disagreement_on_calls(const BlockRows& blocks) {
   for (int64_t rank = 1; rank < blocks.size(); ++rank) {
     if (blocks[rank].hash() != blocks[0].hash())
-      return differ_in_call(blocks[0].text(), blocks[rank].text(), rank);
+      return different_calls({.words = std::string(blocks[0].text())},
+                             {.words = std::string(blocks[rank].text()), .rank = rank});
   }
   return {};
 }

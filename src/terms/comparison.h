@@ -52,6 +52,9 @@ struct RankWords {
 std::string disagreement_on(const std::string& what, Collective collective, const RankWords& first,
                             const RankWords& other);
 
+// The sentence about two ranks that are in different calls.
+std::string different_calls(const RankWords& first, const RankWords& other);
+
 // Whether every rank has a hash and all are equal.
 bool have_same_hash(const BlockRows& blocks);
 

@@ -3,9 +3,17 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include "ops/call/block.h"
 #include "transport/memory/tensors.h"
 
 namespace shardway {
+namespace {
+
+wire::RankWords words_of(c10::DeviceType device, size_t rank) {
+  return {.words = c10::DeviceTypeName(device, true), .rank = static_cast<int64_t>(rank)};
+}
+
+}  // namespace
 
 at::Tensor flags_of(const std::vector<at::Tensor>& locals) {
   at::Tensor flags = zero_tensor({static_cast<int64_t>(locals.size())}, at::kByte);
@@ -35,14 +43,16 @@ KnownInputs all_flags(const at::Tensor& mine, const Agreement& agreement, const 
 
 std::vector<ListedFacts> facts_in(const KnownInputs& flags) {
   std::vector<ListedFacts> facts(static_cast<size_t>(flags[0].numel()));
-  for (const at::Tensor& said : flags) {
-    const auto* data = said.const_data_ptr<uint8_t>();
+  std::vector<size_t> first(facts.size());  // rank that has a part
+  for (size_t rank = 0; rank < flags.size(); ++rank) {
+    const auto* data = flags[rank].const_data_ptr<uint8_t>();
     for (size_t i = 0; i < facts.size(); ++i) {
       if (data[i] == 0) continue;
       const auto device = static_cast<c10::DeviceType>((data[i] >> 1) - 1);
-      TORCH_CHECK_VALUE(
-          facts[i].device.value_or(device) == device, "redistribute: ranks disagree on device of tensor ", i,
-          ": ", c10::DeviceTypeName(*facts[i].device, true), " and ", c10::DeviceTypeName(device, true));
+      if (!facts[i].device) first[i] = rank;
+      if (facts[i].device.value_or(device) != device)
+        raise_if_any(wire::disagreement_on(c10::str("device of tensor ", i), Collective::redistribute,
+                                           words_of(*facts[i].device, first[i]), words_of(device, rank)));
       facts[i].device = device;
       facts[i].wants_gradient = facts[i].wants_gradient || (data[i] & 1) != 0;
     }

@@ -16,6 +16,7 @@
 #include "shm/group/loss_report.h"
 #include "shm/kernels/copy.h"
 #include "shm/memory/process.h"
+#include "terms/comparison.h"
 
 namespace shardway::shm {
 namespace {
@@ -168,12 +169,12 @@ void SharedGroup::tell_apart(const Subject& subject) {
   size_t other = 1;
   while (other + 1 < marks.size() && marks[other] == marks[0]) ++other;
   const auto part = record::part_names_of(id_);
-  const auto words_of = [&](size_t rank) {
+  const auto words_of = [&](size_t rank) -> wire::RankWords {
     const char* words = rows.data() + rank * static_cast<size_t>(kWordsBytes);
-    return std::string(words, strnlen(words, kWordsBytes)) + " on rank " +
-           std::to_string(part ? part->numbers[rank] : static_cast<int64_t>(rank));
+    return {.words = std::string(words, strnlen(words, kWordsBytes)),
+            .rank = part ? part->numbers[rank] : static_cast<int64_t>(rank)};
   };
-  throw Disagreement("ranks called different collectives: " + words_of(0) + ", " + words_of(other));
+  throw Disagreement(wire::different_calls(words_of(0), words_of(other)));
 }
 
 // Meets the others and hears their notes. Returns whether the call goes on.
