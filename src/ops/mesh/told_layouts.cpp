@@ -14,10 +14,13 @@
 #include "ops/mesh/redistribution.h"
 #include "plan/geometry/group_ranks.h"
 #include "terms/comparison.h"
+#include "terms/numbers.h"
 
 namespace shardway {
 namespace {
 
+using wire::append_list;
+using wire::NumberReader;
 using Form = KnownLayouts::Form;
 using Numbers = std::vector<int64_t>;
 
@@ -26,23 +29,18 @@ constexpr uint64_t kLayouts = shm::mark_of("layouts");
 // What an entry says of its tensor. Neighbours in a list often lie alike.
 enum class Entry : int64_t { unknown, as_before, follows };
 
-void write(const Numbers& list, Numbers& to) {
-  to.push_back(static_cast<int64_t>(list.size()));
-  to.insert(to.end(), list.begin(), list.end());
-}
-
 void write(const Layout& layout, Numbers& to) {
   to.push_back(static_cast<int64_t>(layout.dtype()));
-  write(layout.shape(), to);
-  write(layout.mesh().shape(), to);
-  write(layout.mesh().ranks(), to);
+  append_list(to, layout.shape());
+  append_list(to, layout.mesh().shape());
+  append_list(to, layout.mesh().ranks());
   for (const Placement& placement : layout.placements()) {
     to.push_back(static_cast<int64_t>(placement.kind));
     to.push_back(placement.dim);
     to.push_back(static_cast<int64_t>(placement.op));
-    write(placement.sizes, to);
+    append_list(to, placement.sizes);
   }
-  for (const Numbers& dims : layout.order()) write(dims, to);
+  for (const Numbers& dims : layout.order()) append_list(to, dims);
 }
 
 Numbers written(const KnownLayouts& known) {
@@ -58,68 +56,48 @@ Numbers written(const KnownLayouts& known) {
   return numbers;
 }
 
-// Reads what a rank wrote. Throws BadArgument if it is not that.
-class LayoutReader {
- public:
-  explicit LayoutReader(const Numbers& numbers) : numbers_(numbers) {}
+// One of an enum whose values end with `last`.
+template <class Enum>
+Enum next_of(NumberReader& reader, Enum last) {
+  return static_cast<Enum>(reader.next(0, static_cast<int64_t>(last)));
+}
 
-  KnownLayouts known() {
-    KnownLayouts known{.form = static_cast<Form>(number(0, static_cast<int64_t>(Form::any)))};
-    const int64_t count = number(0, left());
-    for (int64_t i = 0; i < count; ++i) {
-      const auto entry = static_cast<Entry>(number(0, static_cast<int64_t>(Entry::follows)));
-      if (entry == Entry::as_before && (known.layouts.empty() || !known.layouts.back())) refuse();
-      if (entry == Entry::as_before) {
-        known.layouts.push_back(known.layouts.back());
-      } else {
-        known.layouts.push_back(entry == Entry::follows ? std::optional(layout()) : std::nullopt);
-      }
-    }
-    return known;
+Placement next_placement(NumberReader& reader) {
+  Placement read;
+  read.kind = next_of(reader, Placement::Kind::partial);
+  read.dim = reader.next(0, wire::kMaxDims);
+  read.op = next_of(reader, Op::product);
+  read.sizes = reader.list();
+  return read;
+}
+
+Layout next_layout(NumberReader& reader) {
+  const auto dtype = next_of(reader, DType::c128);
+  Numbers shape = reader.list();
+  Numbers grid = reader.list();
+  Mesh mesh(grid, reader.list(), {});
+  std::vector<Placement> placements;
+  for (size_t d = 0; d < grid.size(); ++d) placements.push_back(next_placement(reader));
+  ShardOrder order;
+  for (size_t d = 0; d < shape.size(); ++d) order.push_back(reader.list());
+  return {std::move(shape), dtype, std::move(mesh), std::move(placements), std::move(order)};
+}
+
+// Reads what a rank wrote. Throws std::invalid_argument if it is not that.
+KnownLayouts known_in(const Numbers& numbers) {
+  NumberReader reader(numbers);
+  KnownLayouts known{.form = next_of(reader, Form::any)};
+  const int64_t count = reader.next(0, static_cast<int64_t>(numbers.size()));
+  for (int64_t i = 0; i < count; ++i) {
+    const auto entry = next_of(reader, Entry::follows);
+    if (entry == Entry::as_before && (known.layouts.empty() || !known.layouts.back()))
+      throw std::invalid_argument("there is no layout before");
+    known.layouts.push_back(entry == Entry::follows     ? std::optional(next_layout(reader))
+                            : entry == Entry::as_before ? known.layouts.back()
+                                                        : std::nullopt);
   }
-
- private:
-  [[noreturn]] static void refuse() { throw BadArgument("its layouts cannot be read"); }
-
-  int64_t left() const { return static_cast<int64_t>(numbers_.size() - at_); }
-
-  int64_t number(int64_t least, int64_t most) {
-    if (left() == 0 || numbers_[at_] < least || numbers_[at_] > most) refuse();
-    return numbers_[at_++];
-  }
-
-  Numbers list() {
-    const int64_t count = number(0, left());
-    const auto begin = numbers_.begin() + static_cast<std::ptrdiff_t>(at_);
-    if (count > left()) refuse();
-    at_ += static_cast<size_t>(count);
-    return {begin, begin + count};
-  }
-
-  Placement placement() {
-    Placement read;
-    read.kind = static_cast<Placement::Kind>(number(0, static_cast<int64_t>(Placement::Kind::partial)));
-    read.dim = number(0, wire::kMaxDims);
-    read.op = static_cast<Op>(number(0, static_cast<int64_t>(Op::product)));
-    read.sizes = list();
-    return read;
-  }
-
-  Layout layout() {
-    const auto dtype = static_cast<DType>(number(0, static_cast<int64_t>(DType::c128)));
-    Numbers shape = list();
-    Numbers grid = list();
-    Mesh mesh(grid, list(), {});
-    std::vector<Placement> placements;
-    for (size_t d = 0; d < grid.size(); ++d) placements.push_back(placement());
-    ShardOrder order;
-    for (size_t d = 0; d < shape.size(); ++d) order.push_back(list());
-    return {std::move(shape), dtype, std::move(mesh), std::move(placements), std::move(order)};
-  }
-
-  const Numbers& numbers_;
-  size_t at_ = 0;
-};
+  return known;
+}
 
 // The piece of its numbers that a rank put into its block.
 Numbers piece_in(const at::Tensor& slot, int64_t rank) {
@@ -160,8 +138,9 @@ std::vector<Numbers> exchanged(const Numbers& mine, const Group& group) {
 std::vector<KnownLayouts> read_all(const std::vector<Numbers>& numbers) {
   std::vector<KnownLayouts> all;
   for (size_t rank = 0; rank < numbers.size(); ++rank) {
-    const std::string problem = problem_in([&] { all.push_back(LayoutReader(numbers[rank]).known()); });
-    TORCH_CHECK_VALUE(problem.empty(), "redistribute: rank ", rank, ": ", problem);
+    const std::string problem = problem_in([&] { all.push_back(known_in(numbers[rank])); });
+    TORCH_CHECK_VALUE(problem.empty(), "redistribute: rank ", rank,
+                      ": its layouts cannot be read: ", problem);
   }
   return all;
 }

@@ -25,14 +25,12 @@ uint64_t hash_of(std::span<const int64_t> numbers) {
   return hash;
 }
 
-// Each part is its length, the bytes of an element, and the numbers of its route.
+// Each part is the bytes of an element and the numbers of its route.
 std::vector<int64_t> numbers_of(const std::vector<ToldPart>& parts) {
   std::vector<int64_t> all;
   for (const ToldPart& part : parts) {
-    const std::vector<int64_t> numbers = numbers_of(part.told);
-    all.push_back(static_cast<int64_t>(numbers.size()));
     all.push_back(part.element_bytes);
-    all.insert(all.end(), numbers.begin(), numbers.end());
+    append_route(all, part.told);
   }
   return all;
 }
@@ -46,31 +44,23 @@ std::vector<Heading> exchanged(Heading mine, Transport& inside, const Subject& s
   return headings;
 }
 
-// What one rank told of its parts, part by part.
-class ToldNumbers {
- public:
-  ToldNumbers(const at::Tensor& run, int64_t rank)
-      : left_(run.const_data_ptr<int64_t>(), static_cast<size_t>(run.numel())), rank_(rank) {}
-
-  ToldRoute next(int64_t element_bytes, int64_t ranks) {
-    check(left_.size() >= 2 && left_[0] >= 0 && static_cast<size_t>(left_[0]) <= left_.size() - 2 &&
-          left_[1] == element_bytes);
-    const auto length = static_cast<size_t>(left_[0]);
-    ToldRoute route = route_of_numbers(left_.subspan(2, length), rank_, ranks);
-    left_ = left_.subspan(2 + length);
-    return route;
+// What a rank told of its parts, which are those of the same routes as this rank's own.
+std::vector<ToldRoute> told_by(int64_t rank, const at::Tensor& numbers, const std::vector<ToldPart>& own,
+                               int64_t ranks) {
+  wire::NumberReader reader({numbers.const_data_ptr<int64_t>(), static_cast<size_t>(numbers.numel())});
+  std::vector<ToldRoute> routes;
+  try {
+    for (const ToldPart& part : own) {
+      reader.next(part.element_bytes, part.element_bytes);
+      routes.push_back(next_route(reader, rank, ranks));
+    }
+    reader.check_end();
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "rank ", rank,
+                     " described an invalid part of the call, or its part of another: ", error.what());
   }
-
-  void check_end() const { check(left_.empty()); }
-
- private:
-  void check(bool is_fine) const {
-    TORCH_CHECK_WITH(DistBackendError, is_fine, "rank ", rank_, " described its part of another call");
-  }
-
-  std::span<const int64_t> left_;
-  int64_t rank_;
-};
+  return routes;
+}
 
 // Throws c10::ValueError, on every rank of the host, if its ranks disagree.
 TwoLevels planned(const HostMap& hosts, int64_t rank, const std::vector<ToldRoute>& told,
@@ -111,15 +101,14 @@ std::shared_ptr<const std::vector<TwoLevels>> KeptPlans::plans(const std::vector
 
 std::vector<TwoLevels> KeptPlans::made(const std::vector<ToldPart>& own,
                                        const std::vector<at::Tensor>& told) const {
-  std::vector<ToldNumbers> by_place;
-  for (size_t place = 0; place < told.size(); ++place) by_place.emplace_back(told[place], mate_at(place));
-  std::vector<TwoLevels> plans;
-  for (const ToldPart& part : own) {
-    std::vector<ToldRoute> routes;
-    for (ToldNumbers& numbers : by_place) routes.push_back(numbers.next(part.element_bytes, hosts_.ranks()));
-    plans.push_back(planned(hosts_, rank_, routes, part.element_bytes));
+  std::vector<std::vector<ToldRoute>> by_part(own.size());
+  for (size_t place = 0; place < told.size(); ++place) {
+    std::vector<ToldRoute> routes = told_by(mate_at(place), told[place], own, hosts_.ranks());
+    for (size_t i = 0; i < own.size(); ++i) by_part[i].push_back(std::move(routes[i]));
   }
-  for (const ToldNumbers& numbers : by_place) numbers.check_end();
+  std::vector<TwoLevels> plans;
+  for (size_t i = 0; i < own.size(); ++i)
+    plans.push_back(planned(hosts_, rank_, by_part[i], own[i].element_bytes));
   return plans;
 }
 
