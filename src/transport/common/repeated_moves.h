@@ -34,4 +34,8 @@ std::unique_ptr<RepeatedMoves> repeated(Transport& transport, std::vector<RouteC
 // The same for a transport that keeps nothing: every repetition is started like the first.
 std::unique_ptr<RepeatedMoves> started_again(Transport& transport, std::vector<RouteCall> calls);
 
+// Several moves, one behind the other, and what they need that nobody else owns.
+std::unique_ptr<RepeatedMoves> moves_in_turn(std::vector<std::unique_ptr<RepeatedMoves>> all,
+                                             std::shared_ptr<const void> held = nullptr);
+
 }  // namespace shardway

@@ -37,28 +37,6 @@ struct TwoRoutes {
   Route collection = {};   // from the shares to the sums
 };
 
-class RepeatedInTwo : public RepeatedMoves {
- public:
-  RepeatedInTwo(RepeatsMoves& transport, const RouteCall& all_reduce)
-      : two_(*all_reduce.route, all_reduce.x, all_reduce.out),
-        combination_(transport.repeat({{.route = &two_.combination, .x = two_.addend, .out = two_.share}})),
-        collection_(transport.repeat({{.route = &two_.collection, .x = two_.share, .out = two_.sums}})) {}
-
-  void run(const Subject& subject) override {
-    combination_->run(subject);
-    collection_->run(subject);
-  }
-  void fix(const Subject& subject) override {
-    combination_->fix(subject);
-    collection_->fix(subject);
-  }
-
- private:
-  TwoRoutes two_;
-  std::unique_ptr<RepeatedMoves> combination_;
-  std::unique_ptr<RepeatedMoves> collection_;
-};
-
 class Collection : public Transfer {
  public:
   Collection(std::unique_ptr<Transfer> transfer, at::Tensor landed, at::Tensor out)
@@ -93,7 +71,11 @@ std::unique_ptr<Transfer> start_in_two(Transport& transport, const Route& all_re
 }
 
 std::unique_ptr<RepeatedMoves> repeated_in_two(RepeatsMoves& transport, const RouteCall& all_reduce) {
-  return std::make_unique<RepeatedInTwo>(transport, all_reduce);
+  const auto two = std::make_shared<const TwoRoutes>(*all_reduce.route, all_reduce.x, all_reduce.out);
+  std::vector<std::unique_ptr<RepeatedMoves>> both;
+  both.push_back(transport.repeat({{.route = &two->combination, .x = two->addend, .out = two->share}}));
+  both.push_back(transport.repeat({{.route = &two->collection, .x = two->share, .out = two->sums}}));
+  return moves_in_turn(std::move(both), two);
 }
 
 }  // namespace shardway

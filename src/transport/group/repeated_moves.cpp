@@ -28,6 +28,23 @@ class StartedAgain : public RepeatedMoves {
   std::vector<RouteCall> calls_;
 };
 
+class MovesInTurn : public RepeatedMoves {
+ public:
+  MovesInTurn(std::vector<std::unique_ptr<RepeatedMoves>> all, std::shared_ptr<const void> held)
+      : held_(std::move(held)), all_(std::move(all)) {}
+
+  void run(const Subject& subject) override {
+    for (const auto& moves : all_) moves->run(subject);
+  }
+  void fix(const Subject& subject) override {
+    for (const auto& moves : all_) moves->fix(subject);
+  }
+
+ private:
+  std::shared_ptr<const void> held_;
+  std::vector<std::unique_ptr<RepeatedMoves>> all_;
+};
+
 }  // namespace
 
 std::unique_ptr<RepeatedMoves> repeated(Transport& transport, std::vector<RouteCall> calls) {
@@ -37,6 +54,11 @@ std::unique_ptr<RepeatedMoves> repeated(Transport& transport, std::vector<RouteC
 
 std::unique_ptr<RepeatedMoves> started_again(Transport& transport, std::vector<RouteCall> calls) {
   return std::make_unique<StartedAgain>(transport, std::move(calls));
+}
+
+std::unique_ptr<RepeatedMoves> moves_in_turn(std::vector<std::unique_ptr<RepeatedMoves>> all,
+                                             std::shared_ptr<const void> held) {
+  return std::make_unique<MovesInTurn>(std::move(all), std::move(held));
 }
 
 }  // namespace shardway

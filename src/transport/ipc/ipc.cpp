@@ -56,22 +56,6 @@ class RepeatedRoutes : public RepeatedMoves {
   std::shared_ptr<IpcEngine::Kept> kept_;
 };
 
-// Several moves, one behind the other.
-class MovesInTurn : public RepeatedMoves {
- public:
-  explicit MovesInTurn(std::vector<std::unique_ptr<RepeatedMoves>> all) : all_(std::move(all)) {}
-
-  void run(const Subject& subject) override {
-    for (const auto& moves : all_) moves->run(subject);
-  }
-  void fix(const Subject& subject) override {
-    for (const auto& moves : all_) moves->fix(subject);
-  }
-
- private:
-  std::vector<std::unique_ptr<RepeatedMoves>> all_;
-};
-
 class IpcTransport : public Transport, public RepeatsMoves {
  public:
   explicit IpcTransport(std::shared_ptr<ShmEngine> memory)
@@ -119,7 +103,7 @@ class IpcTransport : public Transport, public RepeatsMoves {
     }
     calls.erase(calls.begin(), plain);
     if (!calls.empty()) all.push_back(std::make_unique<RepeatedRoutes>(engine_, std::move(calls)));
-    return all.size() == 1 ? std::move(all[0]) : std::make_unique<MovesInTurn>(std::move(all));
+    return all.size() == 1 ? std::move(all[0]) : moves_in_turn(std::move(all));
   }
 
  private:
