@@ -20,12 +20,6 @@ void add_copy(const at::Tensor& out, const Box& box, const std::byte* from,
   copies.add(to, strides, from, from_strides, box.extent, static_cast<int64_t>(out.itemsize()));
 }
 
-int64_t pulled_bytes(const shm::Part& part) {
-  int64_t bytes = 0;
-  for (const shm::Pull& pull : part.pulls) bytes += shm::volume(pull.extent) * part.element_bytes;
-  return bytes;
-}
-
 bool combines(const Route& route) { return reduces(landings(route), route); }
 
 }  // namespace
@@ -49,7 +43,8 @@ RepeatedList::RepeatedList(std::vector<RouteCall> calls, const Transport& transp
     keep_landing(call, {pull, end});
     pull = end;
   }
-  keep_parts();
+  if (list_.calls().size() == 1) runs_ = small_runs_of(list_.calls()[0]);
+  if (!runs_) routes_.emplace(list_.calls());
 }
 
 void RepeatedList::keep_landing(const RouteCall& call, std::span<const ListCall::PackedBox> pulls) {
@@ -70,35 +65,12 @@ void RepeatedList::keep_landing(const RouteCall& call, std::span<const ListCall:
   }
 }
 
-// As ShmEngine::run_all does it.
-void RepeatedList::keep_parts() {
-  if (list_.calls().size() == 1) runs_ = small_runs_of(list_.calls()[0]);
-  if (runs_) return;
-  for (const RouteCall& call : list_.calls()) {
-    if (call.route->pattern == Pattern::all_reduce) {
-      all_reduces_.push_back(call);
-      continue;
-    }
-    ShmPart& part = parts_.emplace_back(*call.route, call.x, call.out, KnownInputs());
-    if (call.offsets_unknown) part.list_offsets();
-    if (meetings_.empty() || static_cast<int64_t>(meetings_.back().size()) == shm::kMostParts)
-      meetings_.emplace_back();
-    meetings_.back().push_back(&part.part());
-  }
-  int64_t bytes = 0;
-  for (const ShmPart& part : parts_) bytes += pulled_bytes(part.part());
-  for (ShmPart& part : parts_) part.set_list_bytes(bytes);
-}
-
 void RepeatedList::run(const Subject& subject) {
   packing_.run();
-  if (!all_reduces_.empty()) engine_->run_all(all_reduces_, subject);
-  if (runs_) engine_->in_turn([&](shm::SharedGroup& group) { group.run(*runs_, subject); });
-  if (!meetings_.empty()) {
-    engine_->in_turn([&](shm::SharedGroup& group) {
-      for (const shm::PartList& parts : meetings_) group.run(parts, subject);
-    });
-  }
+  engine_->in_turn([&](shm::SharedGroup& group) {
+    if (runs_) return void(group.run(*runs_, subject));
+    routes_->run(group, subject);
+  });
   unpacking_.run();
   for (const ShmPart& part : combined_) shm::run_alone(part.part());
 }

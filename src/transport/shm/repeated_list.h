@@ -25,7 +25,6 @@ class RepeatedList : public RepeatedMoves {
 
  private:
   void keep_landing(const RouteCall& call, std::span<const ListCall::PackedBox> pulls);
-  void keep_parts();
 
   std::vector<RouteCall> calls_;
   ListCall list_;
@@ -33,10 +32,8 @@ class RepeatedList : public RepeatedMoves {
   BoxCopies packing_;
   BoxCopies unpacking_;
   std::deque<ShmPart> combined_;             // small routes whose pulls are combined, once these have arrived
-  std::vector<RouteCall> all_reduces_;       // each has a call of its own
-  std::optional<shm::ContiguousCall> runs_;  // in place of the only part, if it is one of small runs
-  std::deque<ShmPart> parts_;
-  std::vector<shm::PartList> meetings_;
+  std::optional<shm::ContiguousCall> runs_;  // in place of the only route, if it is one of small runs
+  std::optional<ListedRoutes> routes_;       // else
 };
 
 }  // namespace shardway

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <list>
 
 #include "shm/calls/all_reduce.h"
 #include "shm/calls/execution.h"
 #include "transport/memory/tensors.h"
 #include "transport/memory/warm_memory.h"
-#include "transport/shm/shm_part.h"
 #include "transport/shm/small_runs.h"
 
 namespace shardway {
@@ -46,6 +44,29 @@ shm::Talk talk_of(const at::Tensor& block, Blocks& blocks) {
 }
 
 }  // namespace
+
+ListedRoutes::ListedRoutes(std::span<const RouteCall> calls) {
+  int64_t bytes = 0;
+  for (const RouteCall& call : calls) {
+    if (call.route->pattern == Pattern::all_reduce) {
+      all_reduces_.push_back(&call);
+      continue;
+    }
+    ShmPart& part = parts_.emplace_back(*call.route, call.x, call.out, KnownInputs());
+    if (call.offsets_unknown) part.list_offsets();
+    if (meetings_.empty() || static_cast<int64_t>(meetings_.back().size()) == shm::kMostParts)
+      meetings_.emplace_back();
+    meetings_.back().push_back(&part.part());
+    for (const shm::Pull& pull : part.part().pulls)
+      bytes += shm::volume(pull.extent) * part.part().element_bytes;
+  }
+  for (ShmPart& part : parts_) part.set_list_bytes(bytes);
+}
+
+void ListedRoutes::run(shm::SharedGroup& group, const Subject& subject) const {
+  for (const RouteCall* call : all_reduces_) run_all_reduce(group, *call, subject);
+  for (const shm::PartList& parts : meetings_) group.run(parts, subject);
+}
 
 ShmEngine::ShmEngine(std::shared_ptr<shm::SharedGroup> group, PartOfGroup part)
     : group_(std::move(group)), part_(std::move(part)) {}
@@ -120,26 +141,7 @@ void ShmEngine::run(const Route& route, const at::Tensor& x, const at::Tensor& o
 }
 
 void ShmEngine::run_all(const std::vector<RouteCall>& calls, const Subject& subject) {
-  in_turn([&](shm::SharedGroup& group) {
-    std::list<ShmPart> made;  // takes no memory if all are all-reduces
-    shm::PartList parts;
-    const auto run_parts = [&] {
-      group.run(parts, subject);
-      parts.clear();
-      made.clear();
-    };
-    for (const RouteCall& call : calls) {
-      if (call.route->pattern == Pattern::all_reduce) {  // has a call of its own
-        run_all_reduce(group, call, subject);
-        continue;
-      }
-      ShmPart& part = made.emplace_back(*call.route, call.x, call.out, KnownInputs());
-      if (call.offsets_unknown) part.list_offsets();
-      parts.push_back(&part.part());
-      if (static_cast<int64_t>(parts.size()) == shm::kMostParts) run_parts();
-    }
-    run_parts();
-  });
+  in_turn([&](shm::SharedGroup& group) { ListedRoutes(calls).run(group, subject); });
 }
 
 void ShmEngine::run_alone(const Route& route, const at::Tensor& x, const at::Tensor& out,

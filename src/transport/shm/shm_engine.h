@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "shardway/route.h"
@@ -14,8 +16,23 @@
 #include "transport/common/call_queue.h"
 #include "transport/common/transport.h"
 #include "transport/shm/shm_errors.h"
+#include "transport/shm/shm_part.h"
 
 namespace shardway {
+
+// Routes that shared memory moves together, ready to be moved: as many as a call of the group takes at once,
+// and each all-reduce on its own. The calls must outlive this object.
+class ListedRoutes {
+ public:
+  explicit ListedRoutes(std::span<const RouteCall> calls);
+
+  void run(shm::SharedGroup& group, const Subject& subject) const;
+
+ private:
+  std::vector<const RouteCall*> all_reduces_;
+  std::list<ShmPart> parts_;  // takes no memory if all are all-reduces
+  std::vector<shm::PartList> meetings_;
+};
 
 // Calls run in the order in which they are made: on the caller's thread or, after posted calls, on the
 // engine's. Errors are thrown as c10 errors.
