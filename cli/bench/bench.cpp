@@ -22,8 +22,8 @@ namespace {
 
 constexpr const char* kBenchLesson =
     "Starts ranks on this machine and times calls between them through shared memory. All calls are made in\n"
-    "turn, round after round, of memory that each rank has written before, until odd and even repetitions\n"
-    "agree or the time is over. A call lasts from the first rank's start to the last rank's end; the median\n"
+    "turn, round after round, of memory that each rank has written before, until odd and even rounds agree\n"
+    "or the time is over. A call lasts from the first rank's start to the last rank's end; the median\n"
     "of its repetitions is printed. Ctrl-C ends it and keeps what was measured.\n"
     "\n"
     "Every MPI that is installed is measured after that in the same way: where mpirun and mpicc are on PATH\n"
@@ -65,7 +65,7 @@ SizeRange read_sizes(const std::string& written) {
   const size_t colon = written.find(':');
   const SizeRange range{.first = read_bytes(written.substr(0, colon)),
                         .last = read_bytes(colon == std::string::npos ? written : written.substr(colon + 1))};
-  if (range.first < kBenchItemBytes || range.last > kMostBenchBytes)
+  if (range.first < kTrialItemBytes || range.last > kMostBenchBytes)
     throw std::invalid_argument("sizes are from 4 bytes to 1GiB");
   if (range.first > range.last) throw std::invalid_argument("the first size is larger than the last");
   return range;
@@ -111,7 +111,7 @@ std::vector<Trial> trials_of(const WrittenBench& written) {
     for (const Portions each : parts) {
       if (each != Portions::even && !has_parts(kind)) continue;
       for (int64_t bytes = sizes.first; bytes <= sizes.last; bytes *= 2)
-        trials.push_back({.kind = kind, .bytes = bytes / kBenchItemBytes * kBenchItemBytes, .parts = each});
+        trials.push_back({.kind = kind, .bytes = bytes / kTrialItemBytes * kTrialItemBytes, .parts = each});
     }
   }
   if (trials.empty()) throw std::invalid_argument("none of these ops has parts that are not even");

@@ -41,7 +41,7 @@ std::string head_of(const BenchSetting& setting) {
 
 std::string row_text(const BenchRow& row) {
   return filled("%12lld%12lld%7s%7s%12.2f%9.2f%9.2f%9.0f %%  %s\n", static_cast<long long>(row.call.bytes),
-                static_cast<long long>(row.call.bytes / kBenchItemBytes), "float",
+                static_cast<long long>(row.call.bytes / kTrialItemBytes), "float",
                 reduction_of(row.call.kind), row.call.us, row.algbw, row.busbw, 100 * row.call.spread,
                 row.library.c_str());
 }
@@ -65,9 +65,8 @@ Noise noise_of(const std::vector<BenchRow>& rows) {
 std::string noise_text(const std::vector<BenchRow>& rows) {
   const Noise noise = noise_of(rows);
   std::string text = filled(
-      "\nnoise: half of the repetitions of a call lie within %.0f %% of its time; odd and even ones differ "
-      "by "
-      "%.0f %% (medians over calls)\n",
+      "\nnoise: half of the repetitions of a call lie within %.0f %% of its time; odd and even rounds "
+      "differ by %.0f %% (medians over calls)\n",
       100 * noise.spread, 100 * noise.retest_error);
   if (noise.retest_error > kMostRetestError)
     text += "that is too noisy to rely on: measure again while nothing else runs\n";
@@ -121,7 +120,7 @@ std::string bench_csv(const BenchResult& result) {
     text += filled("%s,%s,%lld,%lld,%lld,float,%s,%.3f,%.4f,%.4f,%.4f,%.4f,",
                    shardway::name_of(row.call.kind), shardway::name_of(row.call.parts),
                    static_cast<long long>(setting.ranks), static_cast<long long>(row.call.bytes),
-                   static_cast<long long>(row.call.bytes / kBenchItemBytes), reduction_of(row.call.kind),
+                   static_cast<long long>(row.call.bytes / kTrialItemBytes), reduction_of(row.call.kind),
                    row.call.us, row.algbw, row.busbw, row.call.spread, row.call.retest_error);
     text += setting.date + ",\"" + processor + "\"," + setting.version + ",\"" + row.library + "\"\n";
   }
@@ -137,7 +136,7 @@ std::string bench_json(const BenchResult& result) {
                     {"op", shardway::name_of(row.call.kind)},
                     {"parts", shardway::name_of(row.call.parts)},
                     {"bytes", row.call.bytes},
-                    {"count", row.call.bytes / kBenchItemBytes},
+                    {"count", row.call.bytes / kTrialItemBytes},
                     {"us", row.call.us},
                     {"algbw_gb_per_s", row.algbw},
                     {"busbw_gb_per_s", row.busbw},

@@ -4,11 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/price/calibration.h"
+#include "plan/calibration/calibration.h"
 
 namespace shardway::cli {
-
-inline constexpr int64_t kBenchItemBytes = 4;  // all calls move f32
 
 // One call of a bench, in the columns of nccl-tests. A GB is 10^9 bytes.
 struct BenchRow {

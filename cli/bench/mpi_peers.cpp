@@ -159,9 +159,9 @@ std::string output_of(const std::vector<std::string>& words, const ScratchFolder
 std::string trial_lines(const std::vector<Trial>& trials, int64_t ranks) {
   std::string text;
   for (const Trial& trial : trials) {
-    const int64_t elements = trial.bytes / static_cast<int64_t>(sizeof(float));
+    const int64_t elements = trial.bytes / kTrialItemBytes;
     text += std::string(name_of(trial.kind)) + " " + std::to_string(elements) + " " +
-            std::to_string(repetitions_in_a_round(trial));
+            std::to_string(kRepetitionsInATurn);
     for (const int64_t part : sizes_of(trial.parts, elements, ranks)) text += " " + std::to_string(part);
     text += '\n';
   }
@@ -205,11 +205,7 @@ class MpiLines {
   }
 
  private:
-  size_t a_round() const {
-    size_t repetitions = 0;
-    for (const Trial& trial : trials_) repetitions += static_cast<size_t>(repetitions_in_a_round(trial));
-    return repetitions;
-  }
+  size_t a_round() const { return trials_.size() * kRepetitionsInATurn; }
 
   void add_line(const std::string& line) {
     if (!has_begun()) {
@@ -231,11 +227,11 @@ class MpiLines {
   size_t made_ = 0;
 };
 
-bool has_measured_enough(const MpiResults& results, const std::vector<Trial>& trials,
-                         const TrialLimits& limits, const TrialProgress& progress) {
+bool has_measured_enough(const MpiResults& results, const TrialLimits& limits,
+                         const TrialProgress& progress) {
   if (progress.rounds == 0) return false;
   if (progress.elapsed_s >= static_cast<double>(limits.time.count())) return true;
-  return !limits.takes_whole_time && is_known_well(trials, results.trials.us, progress.rounds);
+  return !limits.takes_whole_time && is_known_well(results.trials.us, progress.rounds);
 }
 
 MpiResults run_ranks(PeerProgram& program, const ScratchFolder& scratch, const std::vector<Trial>& trials,
@@ -256,7 +252,7 @@ MpiResults run_ranks(PeerProgram& program, const ScratchFolder& scratch, const s
     const TrialProgress progress = lines.progress(std::chrono::duration<double>(now - begin).count());
     if (is_stopping) continue;
     const bool goes_on = watch(progress);
-    if (goes_on && !has_measured_enough(results, trials, limits, progress)) continue;
+    if (goes_on && !has_measured_enough(results, limits, progress)) continue;
     is_stopping = true;
     results.trials.is_complete = goes_on;
     write_text(scratch.file("stop"), "");

@@ -10,6 +10,7 @@
 #include "cli/option_value.h"
 #include "cli/subcommand.h"
 #include "plan/text/calibration_file.h"
+#include "shm/join/pins.h"
 #include "shm/memory/machine.h"
 #include "shm/memory/process.h"
 
@@ -20,8 +21,12 @@ constexpr const char* kLesson =
     "Starts ranks on this machine, times gathers, reductions, exchanges and messages of many sizes between\n"
     "them, through shared memory, and fits the figures by which plans are priced. Sizes and parts are kept\n"
     "out of the fit: how far the prices are from what those took is the error that is printed. Calls are\n"
-    "repeated until odd and even repetitions agree, or the time is over. Let nothing else run meanwhile: if\n"
+    "repeated until odd and even rounds agree, or the time is over. Let nothing else run meanwhile: if\n"
     "they still differ by more than 25 %, nothing is written.\n"
+    "\n"
+    "Where every rank has a core, two choices of shared memory are tried for two seconds first. Prices are\n"
+    "those of groups that use what won. Groups use it where SHARDWAY_TOPOLOGY names the file, unless\n"
+    "SHARDWAY_TUNING chooses.\n"
     "\n"
     "The figures hold for this machine and this number of ranks; a plan for others says so. If FILE has\n"
     "figures of this machine already, those of other numbers of ranks stay. --full measures groups of 2, 4,\n"
@@ -46,6 +51,7 @@ constexpr int64_t kFullMostBytes = 64 << 20;
 constexpr int64_t kLeastMostBytes = 8 * kLeastBytes;  // four sizes, two of them for the fit
 constexpr int64_t kMostMostBytes = int64_t{1} << 30;
 constexpr int64_t kUsualSeconds = 30;
+constexpr std::chrono::seconds kSecondsOfChoices{2};
 
 struct WrittenCalibrate {
   TrialOptions trials = {};
@@ -98,9 +104,33 @@ Calibration about_this_machine() {
           .backend = "shared memory"};
 }
 
-MeasuredTopology measured_with(const std::vector<Trial>& trials, const TrialLimits& limits) {
-  const TrialResults results = measure_until_interrupted(trials, limits);
+// None where ranks share cores, for calls vary more there than by them, nor where SHARDWAY_TUNING has chosen.
+MeasuredChoices choices_of_groups(const TrialLimits& limits) {
+  if (limits.ranks > shm::usable_cores() || shm::pins_of_environment() != shm::TuningPins{}) return {};
+  const std::vector<Trial> trials = trials_of_choices(limits.ranks);
+  const TrialLimits brief{
+      .ranks = limits.ranks, .time = std::min(limits.time, kSecondsOfChoices), .takes_whole_time = true};
+  return measured_choices(trials, measure_until_interrupted(trials, brief).us);
+}
+
+// As SHARDWAY_TUNING has them; empty where nothing won.
+std::string tuning_by(const MeasuredChoices& choices) {
+  std::string text;
+  const auto add = [&](const char* name, const std::optional<MeasuredChoice>& choice) {
+    if (choice && choice->is_on())
+      text += (text.empty() ? "" : ",") + std::string(name) + (*choice->is_on() ? "=1" : "=0");
+  };
+  add("swap", choices.swap);
+  add("hand_back", choices.hand_back);
+  return text;
+}
+
+// Prices are those of groups tuned by the choices that won.
+MeasuredTopology measured_with(const std::vector<Trial>& trials, TrialLimits limits) {
   Calibration about = about_this_machine();
+  about.choices = choices_of_groups(limits);
+  limits.tuning = tuning_by(about.choices);
+  const TrialResults results = measure_until_interrupted(trials, limits);
   about.ranks = limits.ranks;
   about.date = date_of_now();
   about.is_complete = results.is_complete;
@@ -127,7 +157,7 @@ ExitCode answer(const WrittenCalibrate& written) {
     is_complete = run.calibration.is_complete;
   }
   if (is_noisy)
-    throw Refusal("odd and even repetitions differ by more than 25 %: --keep-noisy writes such figures too");
+    throw Refusal("odd and even rounds differ by more than 25 %: --keep-noisy writes such figures too");
   return is_complete ? ExitCode::yes : kInterrupted;
 }
 

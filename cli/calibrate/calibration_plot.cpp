@@ -5,6 +5,7 @@
 
 #include "cli/svg.h"
 #include "page/markup.h"
+#include "plan/calibration/trial_prices.h"
 #include "plan/geometry/number_text.h"
 
 namespace shardway::cli {

@@ -35,6 +35,19 @@ std::vector<int64_t> overlaps_of(size_t from, const std::vector<int64_t>& before
   return sizes;
 }
 
+// NOLINTBEGIN(concurrency-mt-unsafe): this process has one thread
+void set_tuning(const std::string& text) { setenv("SHARDWAY_TUNING", text.c_str(), 1); }
+
+void take_place(int64_t rank, const std::string& job, const TrialLimits& limits) {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(limits.ranks).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(limits.ranks).c_str(), 1);
+  setenv("SHARDWAY_JOB", job.c_str(), 1);
+  setenv("SHARDWAY_QUIET", "1", 1);
+  if (!limits.tuning.empty()) set_tuning(limits.tuning);
+}
+// NOLINTEND(concurrency-mt-unsafe)
+
 class TrialRank {
  public:
   TrialRank(const std::vector<Trial>& trials, const TrialLimits& limits, const TrialBoard& board,
@@ -45,18 +58,19 @@ class TrialRank {
     const auto elements = static_cast<size_t>(most) / sizeof(float) + static_cast<size_t>(limits.ranks);
     input_.assign(elements, 1);
     output_.assign(2 * elements, 0);  // no part is more than twice the mean
+    for (const Trial& trial : trials) groups_.push_back(group_for(trial));
   }
 
   void run() {
-    for (const Trial& trial : trials_) time(trial);  // the first time touches memory: it does not count
+    for (size_t i = 0; i < trials_.size(); ++i) time(i);  // the first time touches memory: it does not count
     begin_ = RankClock::now();
     if (group_.rank() == 0) board_.words().begun_ns.store(now_ns(), std::memory_order_relaxed);
     for (int64_t round = 0;; ++round) {
       for (size_t i = 0; i < trials_.size(); ++i) {
         if (!agree_to_go_on(round, i)) return;
-        time(trials_[i]);  // it finds in the caches what the trial before has left: it does not count
-        for (int k = 0; k < repetitions_in_a_round(trials_[i]); ++k) {
-          const double us = time(trials_[i]);
+        time(i);  // it finds in the caches what the trial before has left: it does not count
+        for (size_t k = 0; k < kRepetitionsInATurn; ++k) {
+          const double us = time(i);
           if (group_.rank() == 0) board_.add(i, us);
         }
         if (group_.rank() == 0) board_.words().trials_made.fetch_add(1, std::memory_order_relaxed);
@@ -78,18 +92,19 @@ class TrialRank {
     if (round == 0) return false;
     if (RankClock::now() - begin_ >= limits_.time) return true;
     if (trial != 0 || limits_.takes_whole_time) return false;
-    std::vector<std::vector<double>> us;
+    TrialTimes us;
     for (size_t i = 0; i < trials_.size(); ++i) us.push_back(board_.repetitions_of(i));
-    return is_known_well(trials_, us, round);
+    return is_known_well(us, round);
   }
 
   // From the first rank's start to the last rank's end; rank 0 is told.
-  double time(const Trial& trial) {
-    const auto elements = static_cast<int64_t>(trial.bytes / static_cast<int64_t>(sizeof(float)));
+  double time(size_t index) {
+    const Trial& trial = trials_[index];
+    const int64_t elements = trial.bytes / kTrialItemBytes;
     std::fill(input_.begin(), input_.begin() + elements, static_cast<float>(++calls_ % 1024));
     group_.barrier();
     const int64_t begin_ns = now_ns();
-    call(trial, elements);
+    call(groups_[index], trial, elements);
     const int64_t end_ns = now_ns();
     board_.stamps()[static_cast<size_t>(group_.rank())] = {.begin_ns = begin_ns, .end_ns = end_ns};
     group_.barrier();
@@ -103,24 +118,35 @@ class TrialRank {
     return static_cast<double>(last - first) / 1e3;
   }
 
-  void call(const Trial& trial, int64_t elements) {
-    const std::vector<int64_t> parts = sizes_of(trial.parts, elements, group_.size());
-    const int64_t own = parts[static_cast<size_t>(group_.rank())];
+  // A group that is tuned as the trial wants it; trials that want the same have it together.
+  HostGroup group_for(const Trial& trial) {
+    if (!trial.choices) return group_;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (trials_[i].choices == trial.choices) return groups_[i];
+    }
+    set_tuning("swap=" + std::to_string(int{trial.choices->swap}) +
+               ",hand_back=" + std::to_string(int{trial.choices->hand_back}));
+    return group_.split(0);
+  }
+
+  void call(const HostGroup& group, const Trial& trial, int64_t elements) {
+    const std::vector<int64_t> parts = sizes_of(trial.parts, elements, group.size());
+    const int64_t own = parts[static_cast<size_t>(group.rank())];
     const std::span<const float> input(input_);
     const std::span<float> output(output_);
     const auto count = static_cast<size_t>(elements);
     const auto part = static_cast<size_t>(own);
     switch (trial.kind) {
       case StepKind::all_gather:
-        return group_.all_gather_v<float>(input.first(part), output.first(count), parts);
+        return group.all_gather_v<float>(input.first(part), output.first(count), parts);
       case StepKind::reduce_scatter:
-        return group_.reduce_scatter_v<float>(input.first(count), output.first(part), parts);
+        return group.reduce_scatter_v<float>(input.first(count), output.first(part), parts);
       case StepKind::all_reduce:
-        return group_.all_reduce<float>(input.first(count), output.first(count));
+        return group.all_reduce<float>(input.first(count), output.first(count));
       case StepKind::all_to_all: {
         const std::vector<int64_t> received(parts.size(), own);
-        return group_.all_to_all_v<float>(input.first(count), parts, output.first(part * received.size()),
-                                          received);
+        return group.all_to_all_v<float>(input.first(count), parts, output.first(part * received.size()),
+                                         received);
       }
       case StepKind::exchange:
         return change_parts(trial.parts, elements);
@@ -155,21 +181,12 @@ class TrialRank {
   const TrialLimits& limits_;
   const TrialBoard& board_;
   HostGroup group_;
+  std::vector<HostGroup> groups_;  // [trial]
   std::vector<float> input_;
   std::vector<float> output_;
   int64_t calls_ = 0;
   RankClock::time_point begin_;
 };
-
-// NOLINTBEGIN(concurrency-mt-unsafe): this process has one thread
-void take_place(int64_t rank, const std::string& job, const TrialLimits& limits) {
-  setenv("RANK", std::to_string(rank).c_str(), 1);
-  setenv("WORLD_SIZE", std::to_string(limits.ranks).c_str(), 1);
-  setenv("LOCAL_WORLD_SIZE", std::to_string(limits.ranks).c_str(), 1);
-  setenv("SHARDWAY_JOB", job.c_str(), 1);
-  setenv("SHARDWAY_QUIET", "1", 1);
-}
-// NOLINTEND(concurrency-mt-unsafe)
 
 }  // namespace
 

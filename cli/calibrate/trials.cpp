@@ -97,23 +97,6 @@ class TrialProcesses {
 
 }  // namespace
 
-int repetitions_in_a_round(const Trial& trial) {
-  constexpr int64_t kManyBytes = 1 << 20;
-  constexpr int kOfSmall = 8;
-  constexpr int kOfLarge = 2;
-  return trial.bytes < kManyBytes ? kOfSmall : kOfLarge;
-}
-
-bool is_known_well(const std::vector<Trial>& trials, const std::vector<std::vector<double>>& us,
-                   int64_t rounds) {
-  constexpr int64_t kLeastRounds = 6;
-  constexpr double kKnownWell = 0.03;  // a median test-retest error at which more rounds add little
-  if (rounds < kLeastRounds) return false;
-  std::vector<double> errors;
-  for (size_t i = 0; i < trials.size(); ++i) errors.push_back(summary_of(trials[i], us[i]).retest_error);
-  return median_of(errors) <= kKnownWell;
-}
-
 TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits, const TrialWatch& watch) {
   const TrialBoard board(static_cast<size_t>(limits.ranks), trials.size());
   TrialResults results;

@@ -4,9 +4,10 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
-#include "plan/price/calibration.h"
+#include "plan/calibration/calibration.h"
 
 namespace shardway::cli {
 
@@ -14,6 +15,7 @@ struct TrialLimits {
   int64_t ranks = 2;
   std::chrono::seconds time = std::chrono::seconds(30);  // one round of all trials is made in any case
   bool takes_whole_time = false;                         // else it ends when the spread is known
+  std::string tuning = {};                               // SHARDWAY_TUNING of the ranks; empty: as it is here
 };
 
 // How far the ranks are, for whoever watches.
@@ -27,19 +29,12 @@ struct TrialProgress {
 using TrialWatch = std::function<bool(const TrialProgress&)>;
 
 struct TrialResults {
-  std::vector<std::vector<double>> us = {};  // [trial][repetition]
-  bool is_complete = true;                   // false: it was stopped
+  TrialTimes us = {};
+  bool is_complete = true;  // false: it was stopped
 };
 
 // Starts the ranks, and measures until the time is over, the spread of the trials is known, or `watch`
 // returns false. Throws std::runtime_error if a rank fails; the others are ended then.
 TrialResults measure(const std::vector<Trial>& trials, const TrialLimits& limits, const TrialWatch& watch);
-
-// How often a trial is made before it is the next one's turn.
-int repetitions_in_a_round(const Trial& trial);
-
-// Whether more rounds would add little. us[trial][repetition]; each trial was repeated at least twice.
-bool is_known_well(const std::vector<Trial>& trials, const std::vector<std::vector<double>>& us,
-                   int64_t rounds);
 
 }  // namespace shardway::cli

@@ -50,14 +50,23 @@ double cost_of(const Layout& from, const Layout& to, const py::object& topology,
   return redistribute_cost(from, to, options);
 }
 
-std::vector<Step> steps_of(const py::object& layouts, const py::object& topology) {
+// The plan whose steps lead from each layout to the next, whatever it costs.
+std::shared_ptr<Plan> plan_along(const py::object& layouts, const py::object& topology) {
   const PlanOptions options = read_options(topology, py::none(), py::str("shardway"));
   std::vector<Layout> path;
-  for (const py::object& layout : read_list("steps_along: layouts", layouts)) {
-    path.push_back(read_layout("steps_along: layout", layout));
+  for (const py::object& layout : read_list("plan_along: layouts", layouts)) {
+    path.push_back(read_layout("plan_along: layout", layout));
   }
   const py::gil_scoped_release release;
-  return steps_along(path, options);
+  auto plan = std::make_shared<Plan>(
+      Plan{.from = path.front(), .to = path.back(), .steps = steps_along(path, options)});
+  for (const Step& step : plan->steps) {
+    plan->cost_us += step.cost_us;
+    plan->bytes += step.bytes;
+    plan->total_bytes += step.total_bytes;
+    plan->peak_bytes = std::max(plan->peak_bytes, step.peak_bytes);
+  }
+  return plan;
 }
 
 // Views into the plan, which they keep alive.
@@ -204,7 +213,7 @@ void bind_plan(py::module_& module) {
              py::arg("rules"), py::arg("relabel"));
   module.def("redistribute_cost", &cost_of, py::arg("a"), py::arg("b"), py::arg("topology"),
              py::arg("rules"));
-  module.def("steps_along", &steps_of, py::arg("layouts"), py::arg("topology"));
+  module.def("plan_along", &plan_along, py::arg("layouts"), py::arg("topology"));
   module.def(
       "draw",
       [](const Layout& layout, const py::object& columns) {

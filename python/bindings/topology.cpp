@@ -147,6 +147,12 @@ void bind_link(py::module_& module) {
 // What shardway.calibrate needs of the planner: which calls to time, and what follows from it.
 constexpr int64_t kLeastBytes = 1024;
 
+// The median of a call's repetitions, their spread, and by how much odd and even rounds differ.
+py::tuple summary_by_turns(const std::vector<double>& us) {
+  const MeasuredCall call = summary_of({}, us);
+  return py::make_tuple(call.us, call.spread, call.retest_error);
+}
+
 py::list trials_up_to(int64_t most_bytes) {
   py::list trials;
   for (const Trial& trial : trials_between(kLeastBytes, most_bytes))
@@ -159,6 +165,12 @@ Calibration about_this_machine(const std::string& backend) {
           .processor = shm::model_of_processor(),
           .cores = shm::usable_cores(),
           .backend = backend};
+}
+
+// Its name, its processor, and the cores that this process can use.
+py::tuple this_machine() {
+  const Calibration about = about_this_machine({});
+  return py::make_tuple(about.machine, about.processor, about.cores);
 }
 
 // Why a run cannot be added to the file with this text; empty if it can.
@@ -196,6 +208,10 @@ std::vector<int64_t> sizes_of_parts(const std::string& name, int64_t count, int6
 
 void bind_calibration(py::module_& module) {
   module.def("sizes_of_parts", &sizes_of_parts, py::arg("parts"), py::arg("count"), py::arg("ranks"));
+  module.def("this_machine", &this_machine);
+  module.attr("REPETITIONS_IN_A_TURN") = kRepetitionsInATurn;
+  module.def("summary_of", &summary_by_turns, py::arg("us"));
+  module.def("is_known_well", &is_known_well, py::arg("us"), py::arg("rounds"));
   module.def("trials_up_to", &trials_up_to, py::arg("most_bytes"));
   module.def("calibrated", &calibrated, py::arg("most_bytes"), py::arg("us"), py::arg("ranks"),
              py::arg("backend"), py::arg("date"), py::arg("is_complete"), py::arg("before"));

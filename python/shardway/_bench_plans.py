@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from shardway import _C
 from shardway._timing import TimedCall, TrialClock, measure
 
 _MOST_RIVALS = 3
-_ITEM_BYTES = 4
 
 Placements = tuple[sw.Shard | sw.Replicate | sw.Partial, ...]
 
@@ -36,30 +34,15 @@ class PlanCase:
         return statistics.median(self.calls[0].us[::2]) / statistics.median(best.us[::2])
 
 
-def _plan_along(layouts: list[sw.Layout], topology: sw.Topology) -> sw.Plan:
-    """The plan whose steps lead from each layout to the next, whatever it costs."""
-    document = json.loads(sw.plan(layouts[0], layouts[-1], topology).to_json())
-    as_json = [json.loads(sw.plan(each, each, topology).to_json())["from"] for each in layouts]
-    steps = _C.steps_along(layouts, topology)
-    names = ("kind", "cost_us", "latency_us", "bytes", "total_bytes", "peak_bytes")
-    document["steps"] = [
-        {name: getattr(step, name) for name in names}
-        | {"mesh_dims": list(step.mesh_dims), "from": as_json[i], "to": as_json[i + 1]}
-        for i, step in enumerate(steps)
-    ]
-    document["cost_us"] = sum(step.cost_us for step in steps)
-    return sw.Plan.from_json(json.dumps(document))
-
-
 def _rivals(before: sw.Layout, after: sw.Layout, chosen: sw.Plan, topology: sw.Topology) -> list[sw.Plan]:
     """The direct exchange, and the cheapest plans over one layout between."""
-    plans = [_plan_along([before, after], topology)]
+    plans = [_C.plan_along([before, after], topology)]
     between = itertools.product((sw.Replicate(), sw.Shard(0), sw.Shard(1)), repeat=len(before.placements))
     for placements in between:
         middle = before.with_(list(placements))
         if middle in (before, after):
             continue
-        plans.append(_plan_along([before, middle, after], topology))
+        plans.append(_C.plan_along([before, middle, after], topology))
     plans.sort(key=lambda plan: plan.cost_us)
     others: dict[str, sw.Plan] = {str(plan): plan for plan in reversed(plans) if str(plan) != str(chosen)}
     return sorted(others.values(), key=lambda plan: plan.cost_us)[:_MOST_RIVALS]
@@ -89,11 +72,9 @@ def _ends(ranks: int) -> list[tuple[sw.Mesh, Placements, Placements]]:
 
 def _timed(case: PlanCase, plan: sw.Plan) -> TimedCall:
     _, shape = case.before.box(dist.get_rank())
-    size = math.prod(case.before.shape) * _ITEM_BYTES
     return TimedCall(
         lambda x: sw.redistribute(sw.MeshTensor(x.view(shape), case.before), list(case.after.placements), plan=plan),
         math.prod(shape),
-        size,
     )
 
 
@@ -123,7 +104,7 @@ def plans_report(cases: list[PlanCase]) -> str:
         lines.append(f"{case.before}  ->  {case.after.placements}: regret {case.regret():.2f}")
         for plan, call in zip(case.plans, case.calls, strict=True):
             mark = "*" if plan is case.plans[0] else " "
-            lines.append(f"  {mark} {call.median():10.1f} us, priced {plan.cost_us:10.1f} us  {plan}")
+            lines.append(f"  {mark} {call.summary().us:10.1f} us, priced {plan.cost_us:10.1f} us  {plan}")
     regret = mean_regret(cases)
     lines.append(
         f"regret of the chosen plans (*), in the geometric mean of {len(cases)} cases: {regret:.3f}; the best is "

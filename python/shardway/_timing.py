@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-MANY_BYTES = 1 << 20
+from shardway import _C
+
 INTERRUPTED = 128 + signal.SIGINT
 
-_LEAST_ROUNDS = 6
-_KNOWN_WELL = 0.03
-_REPETITIONS_OF_SMALL = 8
-_REPETITIONS_OF_LARGE = 2
-
 Call = Callable[[torch.Tensor], object]
+
+
+class Summary(NamedTuple):
+    us: float  # the median
+    spread: float  # from the lower quartile to the upper one, as a share of the median
+    retest_error: float  # by how much the medians of odd and even rounds differ, as a share
 
 
 class TimedCall:
     """A call on an input that this rank writes before each repetition."""
 
-    def __init__(self, call: Call, elements: int, size: int, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(self, call: Call, elements: int, group: dist.ProcessGroup | None = None) -> None:
         self.call = call
         self.group = group
-        self.repetitions = _REPETITIONS_OF_LARGE if size >= MANY_BYTES else _REPETITIONS_OF_SMALL
         self.input = torch.ones(elements)
         self.us: list[float] = []
 
@@ -41,23 +42,12 @@ class TimedCall:
         dist.all_reduce(own, dist.ReduceOp.MAX, self.group)
         return int(own) / 1e3
 
-    def repeat(self) -> None:
+    def take_turn(self) -> None:
         self.time()  # it finds in the caches what another call has left: it does not count
-        self.us += [self.time() for _ in range(self.repetitions)]
+        self.us += [self.time() for _ in range(_C.REPETITIONS_IN_A_TURN)]
 
-    def median(self) -> float:
-        return statistics.median(self.us)
-
-    def spread(self) -> float:
-        """From the lower quartile to the upper one, as a share of the median."""
-        ordered = sorted(self.us)
-        last = len(ordered) - 1
-        return (ordered[last * 3 // 4] - ordered[last // 4]) / self.median()
-
-    def retest_error(self) -> float:
-        """By how much the medians of odd and even repetitions differ, as a share."""
-        even, odd = statistics.median(self.us[::2]), statistics.median(self.us[1::2])
-        return 2 * abs(even - odd) / (even + odd)
+    def summary(self) -> Summary:
+        return Summary(*_C.summary_of(self.us))
 
 
 class TrialClock:
@@ -77,11 +67,7 @@ class TrialClock:
 
     def is_over(self, rounds: int, number: int, calls: Sequence[TimedCall]) -> bool:
         has_time = rounds == 0 or time.monotonic() < self._end
-        is_known = (
-            number == 0
-            and rounds >= _LEAST_ROUNDS
-            and statistics.median(each.retest_error() for each in calls) <= _KNOWN_WELL
-        )
+        is_known = number == 0 and _C.is_known_well([each.us for each in calls], rounds)
         state = torch.tensor([int(self.was_interrupted), int(not has_time or is_known)])
         dist.all_reduce(state, dist.ReduceOp.MAX, self.group)
         self.was_interrupted = bool(state[0])
@@ -97,5 +83,5 @@ def measure(calls: Sequence[TimedCall], clock: TrialClock) -> None:
         for number, each in enumerate(calls):
             if clock.is_over(rounds, number, calls):
                 return
-            each.repeat()
+            each.take_turn()
         rounds += 1

@@ -11,8 +11,6 @@ import argparse
 import csv
 import io
 import json
-import os
-import platform
 import statistics
 import sys
 import warnings
@@ -23,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
+from shardway import _C
 from shardway._bench_plans import mean_regret, plans_report, run_plans
 from shardway._files import usual_mode, write_whole
 from shardway._measuring import (
@@ -107,8 +106,8 @@ def _calls_of(ops: list[str], sizes: list[int]) -> list[tuple[str, str, int, Tim
         for size in sizes:
             elements = max(size // ITEM_BYTES // ranks, 1) * ranks
             ours, torchs, count = _OPS[op](elements, ranks)
-            calls.append((op, "shardway", elements * ITEM_BYTES, TimedCall(ours, count, size)))
-            rival = TimedCall(torchs, count, size)
+            calls.append((op, "shardway", elements * ITEM_BYTES, TimedCall(ours, count)))
+            rival = TimedCall(torchs, count)
             torch_has_it = torch_has_it and _works(rival)
             if torch_has_it:
                 calls.append((op, "torch", elements * ITEM_BYTES, rival))
@@ -117,7 +116,8 @@ def _calls_of(ops: list[str], sizes: list[int]) -> list[tuple[str, str, int, Tim
 
 def _row(op: str, whose: str, size: int, call: TimedCall) -> Row:
     ranks = dist.get_world_size()
-    algbw = size / call.median() / 1e3
+    summary = call.summary()
+    algbw = size / summary.us / 1e3
     factor = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
     return {
         "op": op,
@@ -125,29 +125,22 @@ def _row(op: str, whose: str, size: int, call: TimedCall) -> Row:
         "ranks": ranks,
         "bytes": size,
         "count": size // ITEM_BYTES,
-        "us": call.median(),
+        "us": summary.us,
         "algbw_gb_per_s": algbw,
         "busbw_gb_per_s": algbw * factor,
-        "spread": call.spread(),
-        "retest_error": call.retest_error(),
+        "spread": summary.spread,
+        "retest_error": summary.retest_error,
     }
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def _setting(*, is_complete: bool) -> dict[str, object]:
+    machine, processor, cores = _C.this_machine()
     return {
         "shardway": sw.__version__,
         "torch": torch.__version__,
-        "machine": platform.node(),
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "machine": machine,
+        "processor": processor,
+        "cores": cores,
         "ranks": dist.get_world_size(),
         "backend": backend_text("shardway by shared memory where it can"),
         "date": date_of_now(),
@@ -182,11 +175,12 @@ def _table(rows: list[Row]) -> str:
 
 
 def _noise(calls: list[TimedCall]) -> str:
-    spread = statistics.median(call.spread() for call in calls)
-    error = statistics.median(call.retest_error() for call in calls)
+    summaries = [call.summary() for call in calls]
+    spread = statistics.median(each.spread for each in summaries)
+    error = statistics.median(each.retest_error for each in summaries)
     said = (
-        f"noise: half of the repetitions of a call lie within {spread:.0%} of its time; odd and even ones differ by "
-        f"{error:.0%} (medians over calls)"
+        f"noise: half of the repetitions of a call lie within {spread:.0%} of its time; odd and even rounds "
+        f"differ by {error:.0%} (medians over calls)"
     )
     return said if error <= _NOISY else f"{said}\nthat is too noisy to rely on: measure again while nothing else runs"
 
@@ -244,8 +238,8 @@ def _bench_plans(arguments: argparse.Namespace, clock: TrialClock) -> int:
             "plan": str(plan),
             "is_chosen": plan is case.plans[0],
             "priced_us": plan.cost_us,
-            "us": call.median(),
-            "spread": call.spread(),
+            "us": call.summary().us,
+            "spread": call.summary().spread,
             "regret": case.regret(),
             "mean_regret": mean_regret(cases),
         }

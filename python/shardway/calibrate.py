@@ -63,7 +63,7 @@ def _call_of(op: str, elements: int, kind_of_parts: str, group: Group) -> tuple[
 
 
 def _timed(op: str, size: int, parts: str, group: Group) -> TimedCall:
-    return TimedCall(*_call_of(op, size // ITEM_BYTES, parts, group), size, group)
+    return TimedCall(*_call_of(op, size // ITEM_BYTES, parts, group), group)
 
 
 def _backend() -> str:
@@ -126,7 +126,7 @@ def _finish(found: Found | None, arguments: argparse.Namespace, *, is_complete: 
     if is_void and not arguments.keep_noisy:
         print(f"{report}it is not written", flush=True)
         print(
-            "shardway.calibrate: odd and even repetitions differ by more than 25 %: --keep-noisy writes such figures "
+            "shardway.calibrate: odd and even rounds differ by more than 25 %: --keep-noisy writes such figures "
             "too",
             file=sys.stderr,
             flush=True,

@@ -57,31 +57,54 @@ PriceList::PriceList(const Network& network, int64_t item_bytes, const TablePric
       has_rings_(network.ranks() > kFewRanks && !network.rings().empty()),
       overlaps_(network) {}
 
-Price PriceList::of_exchange(const StateExchange& exchange) {
+void PriceList::count(const StateExchange& exchange) {
   if (has_rings_) {
     count_rings(exchange, network_, overlaps_, loads_);
   } else {
     count_pairs(exchange, network_, loads_);
   }
+}
+
+Price PriceList::of_exchange(const StateExchange& exchange) {
+  count(exchange);
   Price price = of_loads();
   if (table_ != nullptr && price.communicates) price_by_table(exchange, price);
   return price;
+}
+
+ReadLoad PriceList::load_of(const StateExchange& exchange) {
+  count(exchange);
+  return counted_load();
+}
+
+ReadLoad PriceList::counted_load() const {
+  const auto item = static_cast<double>(item_bytes_);
+  ReadLoad load;
+  for (size_t kind = 0; kind < loads_.kinds(); ++kind) {
+    double received = 0;
+    int64_t peers = 0;
+    for (size_t level = 0; level < loads_.levels; ++level) {
+      const size_t slot = kind * loads_.levels + level;
+      received += loads_.received[slot];
+      peers += loads_.received_from[slot];
+    }
+    load.peers = std::max(load.peers, peers);
+    load.add((received + loads_.copied[kind]) * item, loads_.copied[kind] * item,
+             static_cast<double>(loads_.ranks[kind]) / static_cast<double>(network_.ranks()));
+  }
+  return load;
 }
 
 // Addends that are combined where they lie cost what an all_reduce does, which runs in their place
 // (search/stages.h): there a rank combines a share of the ranks' addends.
 void PriceList::price_by_table(const StateExchange& exchange, Price& price) const {
   const ReadPattern pattern = pattern_of(exchange);
-  const double share =
-      pattern == ReadPattern::combine_in_place ? 1 / exchange.senders.ranks_along(exchange.resolved) : 1;
-  ReadLoad load{.peers = price.most_received_from};
-  for (size_t kind = 0; kind < loads_.kinds(); ++kind) {
-    double received = 0;
-    for (size_t level = 0; level < loads_.levels; ++level)
-      received += loads_.received[kind * loads_.levels + level];
-    const double scale = share * static_cast<double>(item_bytes_);
-    load.add((received + loads_.copied[kind]) * scale, loads_.copied[kind] * scale,
-             static_cast<double>(loads_.ranks[kind]) / static_cast<double>(network_.ranks()));
+  ReadLoad load = counted_load();
+  if (pattern == ReadPattern::combine_in_place) {
+    const double ranks = exchange.senders.ranks_along(exchange.resolved);
+    load.most_bytes /= ranks;
+    load.mean_bytes /= ranks;
+    load.mean_kept_bytes /= ranks;
   }
   price_by_table(pattern, load, price);
 }

@@ -52,6 +52,9 @@ class PriceList {
 
   Price of_exchange(const StateExchange& exchange);
 
+  // What the ranks of an exchange read.
+  ReadLoad load_of(const StateExchange& exchange);
+
   // The addends along `dims` combined on every rank in two phases with one base: every rank combines its
   // share of the box (all_reduce_shares.h), then the shares are gathered.
   Price of_all_reduce(const StateSpace& space, size_t state, DimMask dims) const;
@@ -60,7 +63,9 @@ class PriceList {
   double staging_of(const StateExchange& exchange, size_t position) const;
 
  private:
+  void count(const StateExchange& exchange);
   Price of_loads() const;
+  ReadLoad counted_load() const;
   void price_by_table(const StateExchange& exchange, Price& price) const;
   void price_by_table(ReadPattern pattern, const ReadLoad& load, Price& price) const;
 

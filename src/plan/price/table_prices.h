@@ -40,6 +40,8 @@ class TablePrices {
   // Nothing if the topology has no tables, or has links of mesh dims, or the ranks are on several hosts.
   static std::optional<TablePrices> between(const Topology& topology, const Mesh& from, const Mesh& to);
 
+  const PriceTable& table() const { return table_; }
+
   // Of a step of a redistribution.
   TablePrice of_step(ReadPattern pattern, const ReadLoad& load) const;
 

@@ -108,6 +108,13 @@ TopologyFile default_topology_file() {
 
 Topology default_topology() { return default_topology_file().topology; }
 
+MeasuredChoices choices_in(const TopologyFile& file, const std::string& processor, int64_t ranks) {
+  for (const Calibration& run : file.runs) {
+    if (run.ranks == ranks && run.processor == processor) return run.choices;
+  }
+  return {};
+}
+
 std::string objection_to_joining(const TopologyFile& file, const Calibration& run) {
   if (file.runs.empty() || !file.topology.tables)
     return "its figures were not measured by calls of each kind";

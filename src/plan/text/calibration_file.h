@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/price/calibration.h"
+#include "plan/calibration/calibration.h"
 
 namespace shardway {
 
@@ -25,6 +25,10 @@ struct TopologyFile {
 // Of the file that SHARDWAY_TOPOLOGY names, and of none if it is not set: as default_topology. It is read
 // again only when it has changed.
 [[gnu::visibility("default")]] TopologyFile default_topology_file();
+
+// What was measured of the choices of shared memory in groups of so many ranks, by a run of this file on this
+// processor.
+MeasuredChoices choices_in(const TopologyFile& file, const std::string& processor, int64_t ranks);
 
 // Why a new run cannot join those of a file, as one sentence without a full stop; empty if it can. The
 // machine and what moves the bytes have to be the same.

@@ -55,11 +55,39 @@ MeasuredCall call_from(const JsonField& field) {
   return call;
 }
 
+MeasuredChoice choice_from(const JsonField& field) {
+  field.allow_only({"saves", "spread"});
+  const MeasuredChoice choice{.saves = field.at("saves").number(), .spread = share_from(field.at("spread"))};
+  if (choice.saves >= 1) field.at("saves").refuse("is 1 or more; it is a share of the time without");
+  return choice;
+}
+
+// Earlier versions, and runs of ranks that share cores, have none.
+MeasuredChoices choices_from(const JsonField& measured) {
+  MeasuredChoices choices;
+  if (!measured.has("tuning")) return choices;
+  const JsonField field = measured.at("tuning");
+  field.allow_only({"swap", "hand_back"});
+  if (field.has("swap")) choices.swap = choice_from(field.at("swap"));
+  if (field.has("hand_back")) choices.hand_back = choice_from(field.at("hand_back"));
+  return choices;
+}
+
+Json json_of(const MeasuredChoices& choices) {
+  Json tuning = Json::object();
+  const auto add = [&](const char* name, const std::optional<MeasuredChoice>& choice) {
+    if (choice) tuning[name] = {{"saves", choice->saves}, {"spread", choice->spread}};
+  };
+  add("swap", choices.swap);
+  add("hand_back", choices.hand_back);
+  return tuning;
+}
+
 }  // namespace
 
 Calibration calibration_from(const JsonField& measured) {
   measured.allow_only({"machine", "processor", "cores", "ranks", "ranks_share_cores", "backend", "date",
-                       "complete", "repetitions", "retest_error", "held_out_error", "calls"});
+                       "complete", "repetitions", "retest_error", "held_out_error", "tuning", "calls"});
   Calibration calibration{.machine = measured.at("machine").text(),
                           .processor = measured.at("processor").text(),
                           .cores = count_from(measured.at("cores"), 1),
@@ -69,7 +97,8 @@ Calibration calibration_from(const JsonField& measured) {
                           .is_complete = measured.at("complete").truth(),
                           .repetitions = count_from(measured.at("repetitions"), 2),
                           .retest_error = share_from(measured.at("retest_error")),
-                          .held_out_error = share_from(measured.at("held_out_error"))};
+                          .held_out_error = share_from(measured.at("held_out_error")),
+                          .choices = choices_from(measured)};
   if (measured.at("ranks_share_cores").truth() != calibration.ranks_share_cores())
     measured.at("ranks_share_cores").refuse("contradicts cores and ranks");
   for (const JsonField& call : measured.at("calls").items()) calibration.calls.push_back(call_from(call));
@@ -95,18 +124,20 @@ std::vector<Calibration> runs_from(const JsonField& file) {
 Json json_of(const Calibration& calibration) {
   Json calls = Json::array();
   for (const MeasuredCall& call : calibration.calls) calls.push_back(json_of(call));
-  return {{"machine", calibration.machine},
-          {"processor", calibration.processor},
-          {"cores", calibration.cores},
-          {"ranks", calibration.ranks},
-          {"ranks_share_cores", calibration.ranks_share_cores()},
-          {"backend", calibration.backend},
-          {"date", calibration.date},
-          {"complete", calibration.is_complete},
-          {"repetitions", calibration.repetitions},
-          {"retest_error", calibration.retest_error},
-          {"held_out_error", calibration.held_out_error},
-          {"calls", calls}};
+  Json document{{"machine", calibration.machine},
+                {"processor", calibration.processor},
+                {"cores", calibration.cores},
+                {"ranks", calibration.ranks},
+                {"ranks_share_cores", calibration.ranks_share_cores()},
+                {"backend", calibration.backend},
+                {"date", calibration.date},
+                {"complete", calibration.is_complete},
+                {"repetitions", calibration.repetitions},
+                {"retest_error", calibration.retest_error},
+                {"held_out_error", calibration.held_out_error}};
+  if (calibration.choices != MeasuredChoices{}) document["tuning"] = json_of(calibration.choices);
+  document["calls"] = std::move(calls);
+  return document;
 }
 
 }  // namespace shardway

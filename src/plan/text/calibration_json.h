@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "plan/price/calibration.h"
+#include "plan/calibration/calibration.h"
 #include "plan/text/json.h"
 
 namespace shardway {

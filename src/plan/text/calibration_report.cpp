@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "plan/calibration/trial_prices.h"
 #include "plan/text/calibration_file.h"
 
 namespace shardway {
@@ -41,6 +42,16 @@ std::string row_of(StepKind kind, const MeasuredTopology& measured) {
                    percent(median_of(retest_errors)).c_str(), formatted("%.1f us", calls.front().us).c_str());
 }
 
+std::string choice_of(const char* name, const std::optional<MeasuredChoice>& choice) {
+  if (!choice) return {};
+  return std::string(name) + (choice->saves < 0 ? " costs " : " saves ") + percent(std::abs(choice->saves)) +
+         " of a call, half of the repetitions within " + percent(choice->spread) + ": " +
+         (!choice->is_on()   ? "no difference, so the default stays"
+          : *choice->is_on() ? "groups like this will use it"
+                             : "groups like this will not use it") +
+         "\n";
+}
+
 }  // namespace
 
 std::string report_of(const MeasuredTopology& measured) {
@@ -54,8 +65,9 @@ std::string report_of(const MeasuredTopology& measured) {
                     topology.within_host.latency_us, bandwidth(topology.within_host.gib_per_s).c_str(),
                     bandwidth(topology.copy_gib_per_s).c_str(), bandwidth(topology.reduce_gib_per_s).c_str());
   text += "the median error is " + percent(calibration.held_out_error) +
-          " on sizes and parts that the fit did not see; odd and even repetitions differ by " +
+          " on sizes and parts that the fit did not see; odd and even rounds differ by " +
           percent(calibration.retest_error) + " in the median\n";
+  text += choice_of("swap", calibration.choices.swap) + choice_of("hand_back", calibration.choices.hand_back);
   if (calibration.is_void()) text += "that is too noisy to rely on: measure again while nothing else runs\n";
   return text;
 }

@@ -1,10 +1,10 @@
-#include "plan/price/calibration.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "plan/calibration/fit.h"
+#include "plan/calibration/trial_prices.h"
 #include "plan/text/calibration_file.h"
 #include "refusal.h"
 
@@ -50,7 +50,7 @@ std::vector<MeasuredCall> calls_by(const Topology& topology, int64_t ranks, doub
     for (const StepKind kind : kMeasuredKinds)
       calls.push_back({.kind = kind,
                        .bytes = bytes,
-                       .us = factor * us_by_figures(kind, bytes, ranks, topology),
+                       .us = factor * us_by_figures({.kind = kind, .bytes = bytes}, ranks, topology),
                        .is_held_out = is_held_out});
     is_held_out = !is_held_out;
   }
@@ -76,7 +76,7 @@ TEST(Calibration, ItsModelIsWhatThePlannerCharges) {
       if (kind != StepKind::permute) {
         ASSERT_EQ(steps.front().kind, kind) << name_of(steps.front().kind);
       }
-      EXPECT_NEAR(us_by_figures(kind, kBytes, ranks, kKnown), steps.front().cost_us, 1e-6)
+      EXPECT_NEAR(us_by_figures({.kind = kind, .bytes = kBytes}, ranks, kKnown), steps.front().cost_us, 1e-6)
           << name_of(kind) << " of " << ranks;
     }
   }
@@ -95,8 +95,7 @@ TEST(Calibration, TwoRanksFitEveryCallThoughTheyDoNotTellAllFiguresApart) {
   const std::vector<MeasuredCall> calls = calls_by(kKnown, 2);
   const Topology found = fitted_topology(calls, 2);
   for (const MeasuredCall& call : calls)
-    EXPECT_NEAR(us_by_figures(call.kind, call.bytes, 2, found), call.us, 1e-6 * call.us)
-        << name_of(call.kind);
+    EXPECT_NEAR(us_by_figures(trial_of(call), 2, found), call.us, 1e-6 * call.us) << name_of(call.kind);
 }
 
 TEST(Calibration, HeldOutCallsDoNotCountInTheFit) {
@@ -114,7 +113,7 @@ TEST(Calibration, TheHeldOutErrorIsTheMedian) {
   for (const double factor : {1.0, 2.0, 4.0, 5.0, 10.0}) {
     calls.push_back({.kind = StepKind::permute,
                      .bytes = kKiB,
-                     .us = factor * us_by_figures(StepKind::permute, kKiB, 4, kKnown),
+                     .us = factor * us_by_figures({.kind = StepKind::permute, .bytes = kKiB}, 4, kKnown),
                      .is_held_out = true});
   }
   calls.push_back({.kind = StepKind::permute, .bytes = kKiB, .us = 1e9});
@@ -139,13 +138,69 @@ TEST(Calibration, TooFewCallsAreRefused) {
   EXPECT_TRUE(refuses_with([&] { fitted_topology(calls, 4); }, "4 calls are too few"));
 }
 
-TEST(Calibration, OddRepetitionsAreComparedWithEvenOnes) {
-  // Even: 10, 12, 14. Odd: 20, 22, 24.
-  const MeasuredCall call = summary_of({StepKind::all_reduce, kKiB}, {10, 20, 12, 22, 14, 24});
-  EXPECT_EQ(call.us, 17);
-  EXPECT_NEAR(call.retest_error, 10.0 / 17, 1e-12);
-  EXPECT_NEAR(call.spread, (20.0 - 12) / 17, 1e-12);
+// What slows a machine down for a moment slows a whole turn: repetitions of one turn would agree.
+TEST(Calibration, OddRoundsAreComparedWithEvenOnes) {
+  static_assert(kRepetitionsInATurn == 2);
+  // Even rounds: 10, 12, 14, 16. Odd: 20, 22, 24, 26.
+  const MeasuredCall call = summary_of({StepKind::all_reduce, kKiB}, {10, 12, 20, 22, 14, 16, 24, 26});
+  EXPECT_EQ(call.us, 18);
+  EXPECT_NEAR(call.retest_error, 10.0 / 18, 1e-12);
+  EXPECT_NEAR(call.spread, (22.0 - 12) / 18, 1e-12);
+  EXPECT_NEAR(summary_of({}, {10, 30}).retest_error, 1, 1e-12) << "one round has no other";
   EXPECT_TRUE(refuses_with([] { summary_of({StepKind::all_reduce, kKiB}, {1}); }, "two repetitions"));
+}
+
+// Of calls that take a time of their own in groups of each way.
+MeasuredChoices choices_of(int64_t ranks, double swap_factor, double hand_back_factor) {
+  const std::vector<Trial> trials = trials_of_choices(ranks);
+  TrialTimes us;
+  for (const Trial& trial : trials) {
+    us.emplace_back(
+        12, 40 * (trial.choices->swap ? swap_factor : 1) * (trial.choices->hand_back ? hand_back_factor : 1));
+  }
+  return measured_choices(trials, us);
+}
+
+TEST(MeasuredChoices, AreWhatCallsTakeLessWithEach) {
+  const MeasuredChoices found = choices_of(2, 0.8, 1.25);
+  ASSERT_TRUE(found.swap && found.hand_back);
+  EXPECT_NEAR(found.swap->saves, 0.2, 1e-9);
+  EXPECT_EQ(found.swap->is_on(), true);
+  EXPECT_NEAR(found.hand_back->saves, -0.25, 1e-9);
+  EXPECT_EQ(found.hand_back->is_on(), false);
+}
+
+// Handing back saves half where nothing is swapped, and costs a tenth where it is, which is quickest.
+TEST(MeasuredChoices, AreComparedBesideTheQuickestWay) {
+  const std::vector<Trial> trials = trials_of_choices(2);
+  TrialTimes us;
+  for (const Trial& trial : trials) {
+    const double mean =
+        trial.choices->swap ? (trial.choices->hand_back ? 11 : 10) : (trial.choices->hand_back ? 20 : 40);
+    us.emplace_back(12, mean);
+  }
+  const MeasuredChoices found = measured_choices(trials, us);
+  EXPECT_NEAR(found.swap->saves, 0.75, 1e-9);
+  EXPECT_NEAR(found.hand_back->saves, -0.1, 1e-9);
+}
+
+TEST(MeasuredChoices, WithinTheSpreadTellNothing) {
+  const MeasuredChoices found = choices_of(2, 0.99, 1);
+  EXPECT_EQ(found.swap->is_on(), true) << "a hundredth, and no spread";
+  EXPECT_EQ(found.hand_back->is_on(), std::nullopt);
+  EXPECT_EQ((MeasuredChoice{.saves = 0.05, .spread = 0.06}).is_on(), std::nullopt);
+  EXPECT_EQ((MeasuredChoice{.saves = -0.05, .spread = 0.06}).is_on(), std::nullopt);
+}
+
+TEST(MeasuredChoices, OnlyTwoRanksSwap) {
+  const MeasuredChoices found = choices_of(4, 1, 0.5);
+  EXPECT_FALSE(found.swap);
+  EXPECT_NEAR(found.hand_back->saves, 0.5, 1e-9);
+}
+
+TEST(MeasuredChoices, OfCallsThatWereNotMadeAreNone) {
+  const std::vector<Trial> trials = trials_of_choices(2);
+  EXPECT_EQ(measured_choices(trials, TrialTimes(trials.size())), MeasuredChoices{});
 }
 
 // Calls whose prices bend, by the bytes of the busiest rank and of the mean rank.
@@ -295,6 +350,8 @@ Calibration any_calibration() {
           .repetitions = 12,
           .retest_error = 0.04,
           .held_out_error = 0.11,
+          .choices = {.swap = MeasuredChoice{.saves = 0.2, .spread = 0.03},
+                      .hand_back = MeasuredChoice{.saves = -0.01, .spread = 0.02}},
           .calls = calls_by(kKnown, 4)};
 }
 
@@ -312,6 +369,26 @@ TEST(CalibrationFile, WrittenAndReadIsTheSame) {
   const std::string text = file_of(any_calibration());
   EXPECT_EQ(topology_from_json(text), kKnown);
   EXPECT_EQ(topology_file_from_json(text, "my.json").runs, std::vector{any_calibration()});
+}
+
+TEST(CalibrationFile, WithoutChoicesOfSharedMemoryIsReadAsBefore) {
+  Calibration without = any_calibration();
+  without.choices = {};
+  const std::string text = file_of(without);
+  EXPECT_EQ(text.find("tuning"), std::string::npos);
+  EXPECT_EQ(topology_file_from_json(text, "my.json").runs, std::vector{without});
+}
+
+TEST(CalibrationFile, TellsTheChoicesOfItsProcessorAndRanks) {
+  Calibration of_two = any_calibration();
+  of_two.ranks = 2;
+  of_two.choices.swap = std::nullopt;
+  const TopologyFile file{.topology = kKnown, .runs = {any_calibration(), of_two}};
+  EXPECT_EQ(choices_in(file, "AMD EPYC", 4), any_calibration().choices);
+  EXPECT_EQ(choices_in(file, "AMD EPYC", 2), of_two.choices);
+  EXPECT_EQ(choices_in(file, "AMD EPYC", 3), MeasuredChoices{});
+  EXPECT_EQ(choices_in(file, "Intel Xeon", 4), MeasuredChoices{});
+  EXPECT_EQ(choices_in({}, "AMD EPYC", 4), MeasuredChoices{});
 }
 
 TEST(CalibrationFile, HasTheTable) {
@@ -347,6 +424,8 @@ TEST(CalibrationFile, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(refused(with(text, "\"op\": \"all_gather\"", "\"op\": \"slice\""), "calls[0].op", "slice"));
   EXPECT_TRUE(refused(with(text, "\"ranks\": 4", "\"ranks\": 1"), "measured.ranks", "at least 2"));
   EXPECT_TRUE(refused(with(text, "\"cores\": 2", "\"cores\": 8"), "ranks_share_cores", "contradicts"));
+  EXPECT_TRUE(refused(with(text, "\"hand_back\"", "\"handback\""), "measured.tuning", "handback"));
+  EXPECT_TRUE(refused(with(text, "\"saves\": 0.2", "\"saves\": 1"), "tuning.swap.saves", "share"));
   EXPECT_TRUE(refused(with(text, "\"held_out_error\": 0.11", "\"held_out_error\": -1"), "held_out_error"));
   EXPECT_TRUE(refused("{\"figures\": [1, 2]}", "version"));
   EXPECT_TRUE(refused("PK\x03\x04"));
