@@ -92,16 +92,17 @@ TablePrice TablePrices::of_exchange(const ReadLoad& load, double step_us) const 
   const PriceCurve& among_all = table_.curves.at("all_to_all");
   const double bytes = what_counts(among_all, load.most_bytes, load.mean_bytes);
   const auto ranks = static_cast<double>(table_.ranks);
-  const double all_peers =
-      table_.ranks == 2 ? 1 : std::clamp((static_cast<double>(load.peers) - 1) / (ranks - 2), 0.0, 1.0);
+  const double kept_part = load.mean_bytes == 0 ? 0 : load.mean_kept_bytes / load.mean_bytes;
+  // The one peer of two ranks is all peers: there, what is kept tells a permute from an all_to_all.
+  const double all_peers = std::clamp(
+      table_.ranks == 2 ? ranks * kept_part : (static_cast<double>(load.peers) - 1) / (ranks - 2), 0.0, 1.0);
   const TablePrice moved = with_more(
       mixed(price_at(table_.curves.at("permute"), bytes), price_at(among_all, bytes), all_peers), step_us);
   const auto kept = table_.curves.find("exchange");
   const double kept_when_moved = all_peers / ranks;
   if (kept == table_.curves.end() || load.mean_bytes == 0 || table_.kept_share <= kept_when_moved)
     return moved;
-  const double share =
-      (load.mean_kept_bytes / load.mean_bytes - kept_when_moved) / (table_.kept_share - kept_when_moved);
+  const double share = (kept_part - kept_when_moved) / (table_.kept_share - kept_when_moved);
   return mixed(moved, price_at(kept->second, bytes), std::clamp(share, 0.0, 1.0));
 }
 

@@ -251,6 +251,16 @@ TEST(Calibration, ATableFollowsPricesThatBend) {
   }
 }
 
+// The peer of two ranks is both "one peer", as of a permute, and "all peers", as of an all_to_all.
+TEST(Calibration, EveryKindCostsWhatItTookBetweenTwoRanks) {
+  Topology topology = kKnown;
+  topology.tables = std::make_shared<const PriceTables>(PriceTables{fitted_table(bent_calls(2, 1), 2)});
+  for (const StepKind kind : kMeasuredKinds) {
+    const Trial trial{.kind = kind, .bytes = 64 * kKiB};
+    EXPECT_NEAR(modelled_us(trial, 2, topology), bent_us(kind, 64.0 * kKiB), 1e-6) << name_of(kind);
+  }
+}
+
 TEST(Calibration, APointThatIsTooLowDoesNotMakeMoreBytesCheaper) {
   std::vector<MeasuredCall> calls = calls_by(kKnown, 4);
   std::vector<MeasuredCall*> gathers;
@@ -307,7 +317,7 @@ TEST(Calibration, FindsWhatAStepCostsMoreThanItsCollective) {
 }
 
 TEST(Calibration, ItsTableIsWhatThePlannerCharges) {
-  for (const int64_t ranks : {3, 4}) {
+  for (const int64_t ranks : {2, 3, 4}) {
     Topology topology = kKnown;
     topology.tables =
         std::make_shared<const PriceTables>(PriceTables{fitted_table(bent_calls(ranks, 0.3), ranks)});
