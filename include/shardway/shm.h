@@ -130,7 +130,8 @@ class HostGroup {
   std::shared_ptr<State> state_;
 };
 
-// Groups that were tuned alike. Each choice says where it comes from: a default, or SHARDWAY_TUNING.
+// Groups that were tuned alike. Each choice says where it comes from: SHARDWAY_TUNING, the topology file, or
+// a default.
 struct TunedGroups {
   int64_t ranks = 0;
   int64_t groups = 1;          // how many were made, including those that are gone
@@ -149,8 +150,9 @@ struct TuningStats {
   std::vector<TunedGroups> groups = {};
 };
 
-// Returns how the groups of this process are tuned. SHARDWAY_TUNING, such as "swap=1,hand_back=0", overrides
-// the defaults; it must be the same on every rank. Any thread may call.
+// Returns how the groups of this process are tuned. What `shardway calibrate` measured counts before the
+// defaults, if SHARDWAY_TOPOLOGY names its file on the first rank of a group. SHARDWAY_TUNING, such as
+// "swap=1,hand_back=0", counts before both; it must be the same on every rank. Any thread may call.
 TuningStats tuning_stats();
 
 }  // namespace shardway

@@ -29,8 +29,8 @@ def stats() -> dict[str, Any]:
         `left_to_torch` how many did not, by reason. `"tuning"` tells how groups in shared memory move what lies in
         ordinary memory: `processor`, and under `groups` a dict for those that were tuned alike, with `ranks`, how many
         `groups` there were, `shares_cache` (whether all cores that the ranks may run on share their last cache), and
-        the choices `swap` and `hand_back`, each with where it comes from: a default, or SHARDWAY_TUNING (`swap_from`,
-        `hand_back_from`).
+        the choices `swap` and `hand_back`, each with where it comes from: SHARDWAY_TUNING, the topology file, or a
+        default (`swap_from`, `hand_back_from`).
 
     Example:
         >>> sorted(sw.stats())

@@ -8,11 +8,16 @@
 #include "shardway/shm.h"
 #include "shm/calls/all_reduce.h"
 #include "shm/group/join_world.h"
+#include "shm/group/tune.h"
 #include "shm/group/world.h"
+#include "spans/measured_tuning.h"
 #include "spans/two_level_spans.h"
 
 namespace shardway {
 namespace {
+
+[[maybe_unused]] const bool is_tuned_by_topology_file =
+    (shm::ask_for_measured_pins(&pins_of_topology_file), true);
 
 int64_t total_of(std::span<const int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});

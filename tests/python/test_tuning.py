@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import shardway as sw
+from shardway import _C
 from tests.support.ranks import ranks
 
 
@@ -64,3 +67,53 @@ def test_what_is_not_known_is_an_error_on_every_rank(rank, size):
     os.environ["SHARDWAY_TUNING"] = "swop=1" if rank == 1 else ""
     with pytest.raises(ValueError, match='SHARDWAY_TUNING=swop=1: "swop=1" is not known; allowed are swap=0'):
         sw.all_reduce(torch.ones(3))
+
+
+def topology_file(folder: str, choices: dict[str, dict[str, float]]) -> str:
+    """As `shardway calibrate -n 2` leaves it on this machine."""
+    _, processor, _ = _C.this_machine()
+    measured = {
+        "machine": "",
+        "processor": processor,
+        "cores": 2,
+        "ranks": 2,
+        "ranks_share_cores": False,
+        "backend": "shared memory",
+        "date": "2026-01-31T12:00:00Z",
+        "complete": True,
+        "repetitions": 12,
+        "retest_error": 0.02,
+        "held_out_error": 0.1,
+        "tuning": choices,
+        "calls": [],
+    }
+    path = f"{folder}/topology.json"
+    with open(path, "w") as file:
+        json.dump({**json.loads(sw.Topology(source="measured").to_json()), "measured": measured}, file)
+    return path
+
+
+OFF = {"saves": -0.1, "spread": 0.02}
+ON = {"saves": 0.1, "spread": 0.02}
+NEITHER = {"saves": 0.01, "spread": 0.02}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="ranks that share cores use no measured choice")
+@ranks(2)
+def test_what_won_in_the_first_ranks_topology_file_is_used(rank, size):
+    os.environ.pop("SHARDWAY_TUNING", None)
+    with tempfile.TemporaryDirectory() as folder:
+        choices = {"swap": OFF, "hand_back": NEITHER} if rank == 0 else {"swap": ON, "hand_back": OFF}
+        os.environ["SHARDWAY_TOPOLOGY"] = topology_file(folder, choices)
+        assert sw.all_reduce(torch.ones(100_000)).sum() == size * 100_000
+        found = only_groups()
+    assert (found["swap"], found["swap_from"]) == (False, "the topology file")
+    assert found["hand_back_from"].startswith("default for ")
+
+
+@ranks(2)
+def test_a_topology_file_that_cannot_be_read_leaves_the_default(rank, size):
+    os.environ.pop("SHARDWAY_TUNING", None)
+    os.environ["SHARDWAY_TOPOLOGY"] = "/no/such/file.json"
+    assert sw.all_reduce(torch.ones(3)).sum() == size * 3
+    assert only_groups()["swap_from"].startswith("default for ")

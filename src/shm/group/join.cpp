@@ -44,6 +44,7 @@ class Joiner {
       hello.processor = this_processor();
       hello.cores_at_cache = cores_at_cache_of(hello.cores);
       hello.pins = pins_of_environment();
+      if (options_.rank == 0) hello.measured = measured_pins(options_.size);
     } catch (const std::invalid_argument& error) {
       hello.is_mistaken = 1;
       hello.why_not = reason_of(error.what());

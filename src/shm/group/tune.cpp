@@ -65,6 +65,7 @@ class Tuner {
   Tuner(const std::optional<Tuning>& given, const std::vector<Hello>& hellos, bool every_rank_has_a_core)
       : given_(given),
         pins_(hellos.front().pins),
+        measured_(hellos.front().measured),
         processor_(hellos.front().processor),
         every_rank_has_a_core_(every_rank_has_a_core) {
     std::vector<cpu_set_t> cores;
@@ -79,9 +80,9 @@ class Tuner {
     const bool are_two = ranks == 2 && given.shuttles;
     // Ranks that take turns on a core hand back: with 4 ranks on 2 cores and 64 MiB from one of them, every
     // run takes 17 ms, and without handing back up to 40 (decision 6).
-    const Chosen swap = are_two ? chosen(given.swaps, pins_.swap, false, record.swaps)
+    const Chosen swap = are_two ? chosen(given.swaps, &TuningPins::swap, false, record.swaps)
                                 : Chosen{.is_on = false, .from = "only two ranks swap"};
-    const Chosen hand_back = chosen(given.hands_back, pins_.hand_back, true, record.hands_back);
+    const Chosen hand_back = chosen(given.hands_back, &TuningPins::hand_back, true, record.hands_back);
     TuningRecord::instance().add({.ranks = ranks,
                                   .processor = name_of(processor_),
                                   .shares_cache = shares_cache_,
@@ -96,11 +97,12 @@ class Tuner {
   }
 
  private:
-  Chosen chosen(bool given, int8_t pin, bool on_shared_cores, bool by_record) const {
+  Chosen chosen(bool given, int8_t TuningPins::*choice, bool on_shared_cores, bool by_record) const {
     if (given_) return {.is_on = given, .from = "the caller"};
-    if (pin == 0 || pin == 1) return {.is_on = pin == 1, .from = "SHARDWAY_TUNING"};
+    if (is_pinned(pins_.*choice)) return {.is_on = pins_.*choice == 1, .from = "SHARDWAY_TUNING"};
     if (!every_rank_has_a_core_)
       return {.is_on = on_shared_cores, .from = "default for ranks that share cores"};
+    if (is_pinned(measured_.*choice)) return {.is_on = measured_.*choice == 1, .from = "the topology file"};
     return {.is_on = by_record,
             .from = std::string("default for ") + name_of(processor_) +
                     (shares_cache_ ? " with a common cache" : " without a common cache")};
@@ -108,12 +110,20 @@ class Tuner {
 
   const std::optional<Tuning>& given_;
   TuningPins pins_;
+  TuningPins measured_;
   Processor processor_;
   bool every_rank_has_a_core_;
   bool shares_cache_ = false;
 };
 
+// Set before main begins, and so made by no constructor.
+constinit MeasuredPins measured_by = nullptr;
+
 }  // namespace
+
+void ask_for_measured_pins(MeasuredPins measured) { measured_by = measured; }
+
+TuningPins measured_pins(int64_t ranks) { return measured_by == nullptr ? TuningPins{} : measured_by(ranks); }
 
 Tuning tune(const GroupOptions& options, const std::vector<Hello>& hellos, bool every_rank_has_a_core) {
   if (options.size == 1) return {.shuttles = false};

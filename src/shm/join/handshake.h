@@ -20,7 +20,7 @@
 
 namespace shardway::shm {
 
-inline constexpr uint64_t kHandshakeVersion = 5;
+inline constexpr uint64_t kHandshakeVersion = 6;
 inline constexpr size_t kReasonBytes = 320;
 using Reason = std::array<char, kReasonBytes>;
 
@@ -39,7 +39,8 @@ struct Hello {
   int64_t quota = -1;
   Processor processor = Processor::unknown;  // rank 0's word counts
   TuningPins pins = {};
-  uint8_t is_mistaken = 0;  // its user made a mistake, which why_not describes: no rank goes on
+  TuningPins measured = {};  // see tune.h; rank 0's word counts
+  uint8_t is_mistaken = 0;   // its user made a mistake, which why_not describes: no rank goes on
   Reason why_not = {};
 };
 

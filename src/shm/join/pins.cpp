@@ -16,8 +16,6 @@ struct Word {
 constexpr std::array kWords = {Word{.name = "swap", .value = &TuningPins::swap},
                                Word{.name = "hand_back", .value = &TuningPins::hand_back}};
 
-bool is_pinned(int8_t value) { return value == 0 || value == 1; }
-
 class PinReader {
  public:
   explicit PinReader(std::string_view text) : text_(text) {}

@@ -1,4 +1,4 @@
-// What SHARDWAY_TUNING says, the same on every rank.
+// Choices of a group's tuning that are made for it: by SHARDWAY_TUNING, the same on every rank, or measured.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@ struct TuningPins {
 
   bool operator==(const TuningPins&) const = default;
 };
+
+constexpr bool is_pinned(int8_t choice) { return choice == 0 || choice == 1; }
 
 // Reads a text such as "swap=1,hand_back=0". Throws std::invalid_argument that says what is allowed.
 TuningPins pins_of(std::string_view text);

@@ -10,6 +10,7 @@
 #include "rank_runner.h"
 #include "scenario.h"
 #include "shardway/shm.h"
+#include "shm/group/tune.h"
 #include "shm/group/tuning_defaults.h"
 #include "shm/memory/process.h"
 
@@ -140,6 +141,46 @@ TEST_P(Tunings, ThatAreInvalidOnOneRankAreAnErrorOnEveryRank) {
       return;
     }
     throw std::runtime_error("there is a group");
+  };
+  EXPECT_EQ(run_pinned(values, body), Endings(values.size()));
+}
+
+bool have_cores(int64_t ranks) {
+  const cpu_set_t cores = shm::allowed_cores();
+  return CPU_COUNT(&cores) >= ranks;
+}
+
+// The first rank has measured one thing, the others another.
+shm::TuningPins measured_off(int64_t) { return {.swap = 0, .hand_back = 0}; }
+shm::TuningPins measured_on(int64_t) { return {.swap = 1, .hand_back = 1}; }
+
+TEST_P(Tunings, MeasuredOnTheFirstRankCountBeforeDefaults) {
+  const std::vector<const char*> values(static_cast<size_t>(GetParam()));
+  const auto body = [](int64_t rank, const shm::Exchange& exchange) {
+    const int64_t size = GetParam();
+    shm::ask_for_measured_pins(rank == 0 ? &measured_off : &measured_on);
+    run_scenario(*made(rank, size, exchange), rings_of(size), 3);
+    if (size == 1) return;
+    const TunedGroups record = only_record();
+    if (!have_cores(size))
+      return require(record.hand_back_from == "default for ranks that share cores", record.hand_back_from);
+    require(!record.hand_back && record.hand_back_from == "the topology file", record.hand_back_from);
+    require(!record.swap, "it swaps");
+    require(record.swap_from == (size == 2 ? "the topology file" : "only two ranks swap"), record.swap_from);
+  };
+  EXPECT_EQ(run_pinned(values, body), Endings(values.size()));
+}
+
+TEST_P(Tunings, PinsCountBeforeWhatWasMeasured) {
+  const std::vector<const char*> values(static_cast<size_t>(GetParam()), "hand_back=1");
+  const auto body = [](int64_t rank, const shm::Exchange& exchange) {
+    const int64_t size = GetParam();
+    shm::ask_for_measured_pins(&measured_off);
+    run_scenario(*made(rank, size, exchange), rings_of(size));
+    if (size == 1) return;
+    const TunedGroups record = only_record();
+    require(record.hand_back && record.hand_back_from == "SHARDWAY_TUNING", record.hand_back_from);
+    require(!record.swap, "it swaps");
   };
   EXPECT_EQ(run_pinned(values, body), Endings(values.size()));
 }

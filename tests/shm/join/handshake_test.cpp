@@ -16,8 +16,8 @@ namespace shardway::shm {
 namespace {
 
 // If one of these numbers changes, kHandshakeVersion must change too.
-TEST(Handshake, FifthVersionHasThisHello) {
-  ASSERT_EQ(kHandshakeVersion, 5U);
+TEST(Handshake, SixthVersionHasThisHello) {
+  ASSERT_EQ(kHandshakeVersion, 6U);
   EXPECT_EQ(sizeof(Hello), 720U);
   EXPECT_EQ(offsetof(Hello, version), 0U);
   EXPECT_EQ(offsetof(Hello, is_willing), 8U);
@@ -32,15 +32,16 @@ TEST(Handshake, FifthVersionHasThisHello) {
   EXPECT_EQ(offsetof(Hello, quota), 384U);
   EXPECT_EQ(offsetof(Hello, processor), 392U);
   EXPECT_EQ(offsetof(Hello, pins), 393U);
-  EXPECT_EQ(offsetof(Hello, is_mistaken), 395U);
-  EXPECT_EQ(offsetof(Hello, why_not), 396U);
+  EXPECT_EQ(offsetof(Hello, measured), 395U);
+  EXPECT_EQ(offsetof(Hello, is_mistaken), 397U);
+  EXPECT_EQ(offsetof(Hello, why_not), 398U);
   EXPECT_EQ(sizeof(Verdict), 336U);
   EXPECT_EQ(offsetof(Verdict, board), 8U);
   EXPECT_EQ(offsetof(Verdict, why_not), 16U);
 }
 
-TEST(Handshake, FifthVersionHasThisBoard) {
-  ASSERT_EQ(kHandshakeVersion, 5U);
+TEST(Handshake, SixthVersionHasThisBoard) {
+  ASSERT_EQ(kHandshakeVersion, 6U);
   EXPECT_EQ(offsetof(BoardHead, asleep), 4U);
   EXPECT_EQ(offsetof(BoardHead, bell), 64U);
   EXPECT_EQ(offsetof(BoardHead, finished), 128U);
