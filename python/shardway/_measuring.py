@@ -24,9 +24,10 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, seconds: float) -> 
     )
 
 
-def backend_text(engine: str) -> str:
-    """What moves the bytes: the group's backend, and the engine of calls that need it no more."""
-    return dist.get_backend() + ("" if os.environ.get("SHARDWAY_TRANSPORT") == "c10d" else f", {engine}")
+def backend_text() -> str:
+    """What moves the bytes of shardway's calls."""
+    by_itself = os.environ.get("SHARDWAY_TRANSPORT") == "c10d"
+    return dist.get_backend() + ("" if by_itself else ", shared memory where it can")
 
 
 def date_of_now() -> str:

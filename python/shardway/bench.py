@@ -142,7 +142,7 @@ def _setting(*, is_complete: bool) -> dict[str, object]:
         "processor": processor,
         "cores": cores,
         "ranks": dist.get_world_size(),
-        "backend": backend_text("shardway by shared memory where it can"),
+        "backend": backend_text(),
         "date": date_of_now(),
         "complete": is_complete,
     }

@@ -66,10 +66,6 @@ def _timed(op: str, size: int, parts: str, group: Group) -> TimedCall:
     return TimedCall(*_call_of(op, size // ITEM_BYTES, parts, group), group)
 
 
-def _backend() -> str:
-    return backend_text("shared memory where it can")
-
-
 def _problem(arguments: argparse.Namespace) -> str:
     """Why there are no figures to find, or no place for them; or nothing."""
     output: Path = arguments.output
@@ -79,7 +75,7 @@ def _problem(arguments: argparse.Namespace) -> str:
     if not output.exists():
         return ""
     try:
-        objection = _C.objection_to_joining(output.read_text(errors="replace"), str(output), _backend())
+        objection = _C.objection_to_joining(output.read_text(errors="replace"), str(output), backend_text())
     except ValueError as error:
         return f"{error}: remove it, or give another name with -o"
     return f"{output}: {objection}: remove it, or give another name with -o" if objection else ""
@@ -93,7 +89,7 @@ def _found(trials: list[TimedCall], arguments: argparse.Namespace, ranks: int, *
     output: Path = arguments.output
     before = output.read_text() if is_complete and output.exists() else ""
     us = [trial.us for trial in trials]
-    return _C.calibrated(arguments.most, us, ranks, _backend(), date_of_now(), is_complete, before)
+    return _C.calibrated(arguments.most, us, ranks, backend_text(), date_of_now(), is_complete, before)
 
 
 def _with_hosts(found: Found | None, host_of: list[int]) -> Found | None:

@@ -11,14 +11,8 @@
 namespace shardway {
 namespace {
 
-double quartile_of(std::vector<double> values, double share) {
-  const auto at = static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[static_cast<size_t>(at)];
-}
-
 double distance_of_quartiles(const std::vector<double>& values) {
-  return quartile_of(values, 0.75) - quartile_of(values, 0.25);
+  return quantile_of(values, 0.75) - quantile_of(values, kLowerQuartile);
 }
 
 // The logarithm of what calls take in groups of one way, repetition by repetition: the mean over all calls.
@@ -46,22 +40,26 @@ std::optional<MeasuredChoice> saved_by(const std::vector<double>& on, const std:
 
 }  // namespace
 
-double median_of(std::vector<double> values) {
+double quantile_of(std::vector<double> values, double share) {
   if (values.empty()) throw std::invalid_argument("calibration: there is no median of nothing");
   std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-MeasuredCall summary_of(const Trial& trial, const std::vector<double>& repetitions) {
+double median_of(std::vector<double> values) { return quantile_of(std::move(values), kMedian); }
+
+MeasuredCall summary_of(const Trial& trial, const std::vector<double>& repetitions, double share) {
   if (repetitions.size() < 2)
     throw std::invalid_argument("calibration: a call needs at least two repetitions");
   std::array<std::vector<double>, 2> halves;
   const size_t part = repetitions.size() > kRepetitionsInATurn ? kRepetitionsInATurn : 1;
   for (size_t i = 0; i < repetitions.size(); ++i) halves[i / part % 2].push_back(repetitions[i]);
-  const double even = median_of(halves[0]);
-  const double odd = median_of(halves[1]);
-  const double us = median_of(repetitions);
+  const double even = quantile_of(halves[0], share);
+  const double odd = quantile_of(halves[1], share);
+  const double us = quantile_of(repetitions, share);
   return {.kind = trial.kind,
           .bytes = trial.bytes,
           .parts = trial.parts,
@@ -111,7 +109,7 @@ std::optional<MeasuredTopology> measured_topology(const std::vector<Trial>& tria
   about.repetitions = INT64_MAX;
   for (size_t i = 0; i < trials.size(); ++i) {
     if (us[i].size() < 2) return std::nullopt;
-    const MeasuredCall call = summary_of(trials[i], us[i]);
+    const MeasuredCall call = summary_of(trials[i], us[i], kLowerQuartile);
     retest_errors.push_back(call.retest_error);
     about.repetitions = std::min(about.repetitions, static_cast<int64_t>(us[i].size()));
     about.calls.push_back(call);
