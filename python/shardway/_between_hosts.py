@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from shardway._timing import TimedCall
+from shardway._timing import TimedCall, compare
 
 _GIB = float(1 << 30)
 _SMALLEST_BYTES = 4
@@ -102,6 +102,7 @@ def error_over_hosts(topology: sw.Topology) -> float:
             )
             for _ in range(_REPETITIONS):
                 call.take_turn()
+            compare([call], None)
             us = call.summary().us
             errors.append(abs(plan.cost_us - us) / us)
     return statistics.median(errors)

@@ -30,24 +30,34 @@ class TimedCall:
         self.call = call
         self.group = group
         self.input = torch.ones(elements)
-        self.us: list[float] = []
+        self.us: list[float] = []  # what it took the slowest rank
+        self.own_us: list[float] = []  # what it took this rank since the ranks compared
 
     def time(self) -> float:
-        """What it takes the slowest rank, in microseconds."""
         self.input.fill_(1.0)
         dist.barrier(self.group)
         begin = time.perf_counter_ns()
         self.call(self.input)
-        own = torch.tensor([time.perf_counter_ns() - begin])
-        dist.all_reduce(own, dist.ReduceOp.MAX, self.group)
-        return int(own) / 1e3
+        return (time.perf_counter_ns() - begin) / 1e3
 
     def take_turn(self) -> None:
         self.time()  # it finds in the caches what another call has left: it does not count
-        self.us += [self.time() for _ in range(_C.REPETITIONS_IN_A_TURN)]
+        self.own_us += [self.time() for _ in range(_C.REPETITIONS_IN_A_TURN)]
 
     def summary(self) -> Summary:
         return Summary(*_C.summary_of(self.us))
+
+
+def compare(calls: Sequence[TimedCall], group: dist.ProcessGroup | None) -> None:
+    """Collective: the slowest rank counts. Once for many calls: the message of each would take as long as the call."""
+    us = torch.tensor([us for each in calls for us in each.own_us], dtype=torch.float64)
+    if us.numel() == 0:
+        return
+    dist.all_reduce(us, dist.ReduceOp.MAX, group)
+    slowest = iter(us.tolist())
+    for each in calls:
+        each.us += [next(slowest) for _ in each.own_us]
+        each.own_us.clear()
 
 
 class TrialClock:
@@ -82,6 +92,7 @@ def measure(calls: Sequence[TimedCall], clock: TrialClock) -> None:
     while True:
         for number, each in enumerate(calls):
             if clock.is_over(rounds, number, calls):
-                return
+                return compare(calls, clock.group)
             each.take_turn()
+        compare(calls, clock.group)
         rounds += 1

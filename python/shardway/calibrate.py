@@ -122,8 +122,7 @@ def _finish(found: Found | None, arguments: argparse.Namespace, *, is_complete: 
     if is_void and not arguments.keep_noisy:
         print(f"{report}it is not written", flush=True)
         print(
-            "shardway.calibrate: odd and even rounds differ by more than 25 %: --keep-noisy writes such figures "
-            "too",
+            "shardway.calibrate: odd and even rounds differ by more than 25 %: --keep-noisy writes such figures too",
             file=sys.stderr,
             flush=True,
         )
