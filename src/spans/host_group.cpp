@@ -16,7 +16,7 @@
 namespace shardway {
 namespace {
 
-[[maybe_unused]] const bool is_tuned_by_topology_file =
+[[maybe_unused]] const bool kTunedByTopologyFile =
     (shm::ask_for_measured_pins(&pins_of_topology_file), true);
 
 int64_t total_of(std::span<const int64_t> sizes) {
