@@ -87,6 +87,21 @@ def test_two_ranks_write_a_file_that_plans_are_priced_with(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path], "nothing is left beside the file"
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="ranks that share cores try no choices")
+def test_choices_of_shared_memory_are_tried_unless_they_are_made(
+    tmp_path: Path, measured_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning = json.loads(measured_file)["measured"]["tuning"]
+    assert set(tuning) == {"swap", "hand_back"}
+    assert all(choice["saves"] < 1 and choice["spread"] > 0 for choice in tuning.values())
+    monkeypatch.setenv("SHARDWAY_TUNING", "hand_back=0")
+    path = tmp_path / "topology.json"
+    answer = calibrate("-n", 2, "-o", path, *QUICK)
+    assert answer.returncode == 0, answer.stderr
+    assert "hand_back" not in answer.stdout
+    assert "tuning" not in json.loads(path.read_text())["measured"]
+
+
 def picture_in(page: str) -> ElementTree.Element | None:
     found = re.search(r'<section id="measured">.*?data="data:image/svg\+xml;charset=utf-8,([^"]*)"', page, re.DOTALL)
     return ElementTree.fromstring(unquote(found[1])) if found else None
