@@ -16,8 +16,7 @@
 namespace shardway {
 namespace {
 
-[[maybe_unused]] const bool kTunedByTopologyFile =
-    (shm::ask_for_measured_pins(&pins_of_topology_file), true);
+[[maybe_unused]] const bool kTunedByTopologyFile = (shm::ask_for_measured_pins(&pins_of_topology_file), true);
 
 int64_t total_of(std::span<const int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
