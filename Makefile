@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo program test test-arm test-mpi sanitize stress soak large refits faults golden gallery surface docs model fuzz lint types format wheel test-torch test-two-torches test-vllm test-install sdist release \
 	bench-ragged bench-overhead bench-plan \
-	bench-redistribute bench-shm bench-peers bench-large bench-jax bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu bench-ipc \
+	bench-redistribute bench-shm bench-peers bench-engines bench-large bench-jax bench-backend bench-before bench-hosts bench-hosts-simulated bench-lists bench-refit frames bench-dtensor bench-gpu bench-ipc \
 	torch-suite clean library everything
 
 PYTHON := .venv/bin/python
@@ -189,6 +189,10 @@ bench-peers: library  ## compare shared memory with the newest MPIs at every siz
 	@scripts/configure -DSHARDWAY_BENCH=ON
 	@echo "== building the programs of ranks" && cmake --build $(BUILD) --target bench_ranks
 	@$(PYTHON) -m bench.peers --beside 0 2 4 $(PEERS)
+
+bench-engines: library  ## compare calls from Python with the ones that inference engines have for CPU ranks of a host
+	@scripts/setup engines
+	@$(PYTHON) -m bench.engines $(ENGINES)
 
 bench-large: library  ## compare large calls with bare pulls, with given, steady and fresh outputs
 	@scripts/setup bench

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import backend, backend_programs, jax_reshard, large, overhead_ranks, peers, ragged
+from bench import backend, backend_programs, engines, jax_reshard, large, overhead_ranks, peers, ragged
 from bench.backend_contenders import OURS, PEER, STEP
+from bench.engine_bits import Bits
+from bench.engines import EngineRow
 from bench.large import LargeRow
 from bench.mpis import Mpi, found_mpis, kind_of
 from bench.peers import PeerRow, Place
@@ -28,6 +30,7 @@ FROM_NOTHING: dict[str, Callable[[], list[Claim]]] = {
     "peers": lambda: peers.claims_of({}),
     "large": lambda: large.claims_of([]),
     "overhead": lambda: overhead_ranks.claims_of([], [2]),
+    "engines": lambda: engines.claims_of([], []),
     "reshardings": lambda: jax_reshard.claims_of([]),
     "ragged": lambda: ragged.claims_of(ragged.Findings([], [], [], [])),
 }
@@ -97,6 +100,28 @@ def test_large_call_is_compared_with_the_pulls_of_its_own_run_and_policy() -> No
     assert ordinary.figure.startswith("1.50 times at all_gather_v of 1 MiB, steady")
     assert shared.met is None
     assert large.claims_of([r for r in rows if r.output == "out"])[0].met is True
+
+
+def test_the_best_engine_of_each_run_counts_and_a_row_that_it_wins_is_told() -> None:
+    def rows(op: str, us: dict[str, tuple[float, ...]]) -> list[EngineRow]:
+        times = [(name, run, of_run[run]) for name, of_run in us.items() for run in range(3)]
+        return [EngineRow(op, name, 2, (16,), 64, us, 0.0, 9, dtype="f32", run=run) for name, run, us in times]
+
+    found = rows(
+        "all_reduce", {engines.OURS: (2, 2, 2), "vLLM 1": (1, 4, 9), "DeepSpeed 1": (9, 9, 3), "gloo": (1,) * 3}
+    )
+    found += rows("all_gather", {engines.OURS: (2, 2, 2), engines.BACKEND: (1, 1, 1), "vLLM 1": (1.5,) * 3})
+    plain, prepared, fastest, bits = engines.claims_of(found, [])
+    assert (plain.met, prepared.met, bits.met) == (False, None, None)
+    assert plain.figure.startswith("0.75 times at all_gather of 64 B, f32, 2 ranks; 1 of 2 rows below")
+    assert (fastest.met, fastest.figure.split(" at ")[0]) == (True, "1.50 times")
+    assert engines.claims_of(found[:12], [])[0].met is True
+
+
+@pytest.mark.parametrize(("at_sizes", "met"), [(["f32", "bf16"], True), (["bf16"], False)])
+def test_the_bits_of_engines_are_no_claim_of_ours(at_sizes: list[str], met: bool) -> None:
+    ours = [Bits(name, 3, ["f32"], ["f32", "bf16"], at_sizes) for name in (engines.OURS, engines.BACKEND)]
+    assert engines.claims_of([], [*ours, Bits("vLLM 1", 3, ["f32"], [], [])])[-1].met is met
 
 
 def test_settings_do_not_make_another_mpi() -> None:

@@ -8,11 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from bench import timing
+from bench import engine_modules, timing
 from tests.support.forked_programs import run_forked
 from tests.support.jobs import free_ports
 from tests.support.programs import run_program, started_program
@@ -40,8 +43,8 @@ def measure_little() -> None:
     timing._rounds = lambda *_: iter(range(2))
 
 
-def run_bench(name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    done = run_forked(["-m", f"bench.{name}", *options], timeout_s=TIMEOUT_S, first=measure_little)
+def run_bench(name: str, *options: str, first: Callable[[], None] = measure_little) -> subprocess.CompletedProcess[str]:
+    done = run_forked(["-m", f"bench.{name}", *options], timeout_s=TIMEOUT_S, first=first)
     assert done.returncode in (0, 1), done.stderr  # 1: a claim was missed, which so short a run does not tell
     return done
 
@@ -203,6 +206,49 @@ def test_bench_redistribute_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
     }
     assert len(found["claims"]) == verdicts_in(done.stdout)
     assert (tmp_path / "redistribute.png").read_bytes().startswith(b"\x89PNG")
+
+
+def plant_engine(adds: Callable[[list[torch.Tensor]], torch.Tensor]) -> None:
+    """An engine on gloo whose ranks each add the others' tensors to their own, in the order of the ranks behind it."""
+
+    def join(module: engine_modules.Module, rank: int, ranks: int, session: str) -> engine_modules.Engine:
+        def all_reduce(x: torch.Tensor) -> None:
+            inputs = [torch.empty_like(x) for _ in range(ranks)]
+            dist.all_gather(inputs, x)
+            x.copy_(adds(inputs[rank:] + inputs[:rank]))
+
+        return engine_modules.Engine(module.name, all_reduce)
+
+    measure_little()
+    engine_modules.found_modules = lambda peers: [engine_modules.Module("planted 1.0", peers, join)]
+
+
+def test_bench_engines_leaves_rows_claims_and_what_bits_there_are(tmp_path: Path) -> None:
+    plant = partial(plant_engine, lambda inputs: sum(inputs[1:], inputs[0]))
+    done = run_bench("engines", "--quick", "--seconds=0.05", "--output", str(tmp_path), first=plant)
+    found = json.loads((tmp_path / "engines.json").read_text())
+    ways = {"shardway", "shardway, prepared", "shardway, torch.distributed", "gloo"}
+    for op, contenders in (("all_reduce", {*ways, "planted 1.0"}), ("all_gather", ways)):
+        rows = [row for row in found["rows"] if row["op"] == op]
+        assert {row["contender"] for row in rows} == contenders
+        assert {(row["dtype"], row["bytes"]) for row in rows} == {
+            (dtype, size) for dtype in ("f32", "bf16") for size in (64, 2**16, 2**20)
+        }
+    assert found["engines"] == ["planted 1.0"]
+    bits = {told["contender"]: told for told in found["bits"]}
+    assert (bits["planted 1.0"]["same_on_ranks"], bits["planted 1.0"]["same_at_sizes"]) == ([], ["f32", "bf16"])
+    assert "f64" in bits["planted 1.0"]["dtypes"]
+    assert found["claims"][-1]["met"] is True
+    assert len(found["claims"]) == verdicts_in(done.stdout) == 4
+
+
+def test_bench_engines_ends_when_an_engine_gives_something_else(tmp_path: Path) -> None:
+    plant = partial(plant_engine, lambda inputs: inputs[0] - inputs[1])
+    options = ["-m", "bench.engines", "--quick", "--output", str(tmp_path)]
+    done = run_forked(options, timeout_s=TIMEOUT_S, first=plant)
+    assert done.returncode == 1
+    assert "planted 1.0: all_reduce of 64 bytes, f32, gives something else" in done.stderr
+    assert not (tmp_path / "engines.json").exists()
 
 
 def test_bench_refit_leaves_rows_claims_and_plot(tmp_path: Path) -> None:
