@@ -186,5 +186,24 @@ TEST(LinkMembership, TheFirstRankZeroHoldsTheLink) {
   EXPECT_EQ(engine.connection()->hub().role, "engine");
 }
 
+TEST(LinkMembership, AnotherThreadMayEndItsWaitsForGood) {
+  const Held held;
+  Membership engine(held.address, Claim::own("engine", 0, 1), "open");
+  engine.connect(soon());
+  engine.connection()->ask({{"do", "join"}}, soon());
+  std::thread another([&] {
+    std::this_thread::sleep_for(50ms);
+    engine.give_up();
+  });
+  const Instant start = Instant::clock::now();
+  EXPECT_THROW(engine.connection()->ask(declaration("subscribe"), soon()), link::HubGone);
+  another.join();
+  engine.forget_connection();
+  Membership elsewhere(free_address(), Claim::own("engine", 1, 2), "open");
+  elsewhere.give_up();
+  EXPECT_THROW(elsewhere.connect(soon()), link::TooLate);
+  EXPECT_LT(Instant::clock::now() - start, 5s);
+}
+
 }  // namespace
 }  // namespace shardway::testing

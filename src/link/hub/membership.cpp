@@ -35,7 +35,7 @@ void Membership::connect(Instant deadline) {
   while (connection_ == nullptr) {
     const std::string problem = try_to_connect(deadline, now() - started <= patience);
     if (problem.empty()) return;
-    if (now() + nap > deadline) throw TooLate(to_string(address_) + ": " + problem);
+    if (now() + nap > deadline || has_given_up_) throw TooLate(to_string(address_) + ": " + problem);
     std::this_thread::sleep_for(some_of(nap));
     nap = std::min(2 * nap, kLongestNap);
   }
@@ -45,7 +45,7 @@ std::string Membership::try_to_connect(Instant deadline, bool is_patient) {
   try {
     try_to_hold();
     const Instant dialled_by = std::max(now() + kLeastDial, std::min(now() + kDialLimit, deadline));
-    connection_ = std::make_shared<HubConnection>(address_.dial(dialled_by), claim_, secret_, deadline);
+    set_connection(std::make_shared<HubConnection>(address_.dial(dialled_by), claim_, secret_, deadline));
     return {};
   } catch (const NotAdmitted& refusal) {
     if (refusal.is_final() || !is_patient)
@@ -69,9 +69,17 @@ void Membership::try_to_hold() {
   }
 }
 
-std::shared_ptr<HubConnection> Membership::visit(const std::string& meeting, Instant deadline) const {
+void Membership::set_connection(std::shared_ptr<HubConnection> connection) {
+  const std::lock_guard lock(changing_);
+  connection_ = std::move(connection);
+}
+
+std::shared_ptr<HubConnection> Membership::visit(const std::string& meeting, Instant deadline) {
   try {
-    return std::make_shared<HubConnection>(address_.dial(deadline), claim_, secret_, deadline, meeting);
+    auto made = std::make_shared<HubConnection>(address_.dial(deadline), claim_, secret_, deadline, meeting);
+    const std::lock_guard lock(changing_);
+    visit_ = made;
+    return made;
   } catch (const std::runtime_error& error) {
     throw HubGone("the meeting at " + to_string(address_) + ": " + error.what());
   }
@@ -79,12 +87,19 @@ std::shared_ptr<HubConnection> Membership::visit(const std::string& meeting, Ins
 
 void Membership::forget_connection() {
   if (connection_ != nullptr) connection_->close();
-  connection_ = nullptr;
+  set_connection(nullptr);
+}
+
+void Membership::give_up() {
+  has_given_up_ = true;
+  const std::lock_guard lock(changing_);
+  if (connection_ != nullptr) connection_->wake();
+  if (const auto visit = visit_.lock()) visit->wake();
 }
 
 void Membership::leave() {
   if (connection_ != nullptr) connection_->leave();
-  connection_ = nullptr;
+  set_connection(nullptr);
   if (hub_ != nullptr) hub_->close();
   hub_ = nullptr;
 }

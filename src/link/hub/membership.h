@@ -1,7 +1,9 @@
 // This process's place on a link, kept across the death of the process that holds the link.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "link/hub/hub.h"
@@ -25,14 +27,18 @@ class Membership {
   void connect(Instant deadline);
 
   // A second connection, to where the ranks of a joint group meet. Throws HubGone.
-  std::shared_ptr<HubConnection> visit(const std::string& meeting, Instant deadline) const;
+  std::shared_ptr<HubConnection> visit(const std::string& meeting, Instant deadline);
 
   // After the hub was lost.
   void forget_connection();
   void leave();
 
+  // Ends every wait of the thread that uses it, now and later. Any thread may call it.
+  void give_up();
+
  private:
   void try_to_hold();
+  void set_connection(std::shared_ptr<HubConnection> connection);
 
   // Returns why it did not connect this time, or nothing if it did.
   std::string try_to_connect(Instant deadline, bool is_patient);
@@ -42,6 +48,9 @@ class Membership {
   std::string secret_;
   std::unique_ptr<LinkHub> hub_;
   std::shared_ptr<HubConnection> connection_;
+  std::weak_ptr<HubConnection> visit_;
+  std::mutex changing_;  // held to change the connections, and by another thread to read them
+  std::atomic<bool> has_given_up_{false};
 };
 
 }  // namespace shardway::link

@@ -152,8 +152,14 @@ void HubConnection::leave() {
 }
 
 void HubConnection::close() {
+  const std::lock_guard lock(closing_);
   if (socket_) shutdown(socket_.get(), SHUT_RDWR);
   socket_.close();
+}
+
+void HubConnection::wake() {
+  const std::lock_guard lock(closing_);
+  if (socket_) shutdown(socket_.get(), SHUT_RDWR);
 }
 
 }  // namespace shardway::link

@@ -1,6 +1,7 @@
 // A connection to the process that holds a link: a question gets one answer.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -57,6 +58,9 @@ class HubConnection {
   void leave();
   void close();
 
+  // Ends a wait of the thread that uses it. Any thread may call it.
+  void wake();
+
  private:
   Claim greet(const Claim& claim, const std::string& secret, const std::optional<std::string>& meeting,
               Instant deadline);
@@ -67,6 +71,7 @@ class HubConnection {
   void receive_some(Instant deadline);
   void send_all(const std::string& bytes, Instant deadline);
 
+  std::mutex closing_;  // whoever wakes a wait finds the socket open, or none
   LinkSocket socket_;
   Inbox inbox_;
   Claim hub_;
