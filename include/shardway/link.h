@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,11 +18,30 @@
 
 namespace shardway::link {
 class LinkedJob;
-struct SourceState;
+class SourceState;
 struct TargetState;
 }  // namespace shardway::link
 
 namespace [[gnu::visibility("default")]] shardway {
+
+// A destination that is a function: to quantise, to prepack, to hand over to an engine. In receive each
+// rank's piece of the tensor is put together in a buffer of the link and handed over, name by name in the
+// order in which the role declares them, in the thread that calls receive and without gradients. The tensor
+// is valid during the call only: what must stay has to be copied. A rank outside the layout's mesh is handed
+// nothing.
+//
+// If the function throws, receive throws that exception on this rank, after the version has come. The role's
+// other ranks and the publisher throw a c10::DistBackendError that quotes it.
+struct Load {
+  Layout layout;  // which piece each rank of the role gets; the mesh has ranks of the role
+  DType dtype;    // of what is handed over; if it is not the publisher's, subscribe needs .cast = true
+  std::function<void(const std::string& name, const at::Tensor& piece)> function;
+
+  // Of the buffer. Pieces of a rank that do not fit into it together come one portion after the other; one
+  // that does not fit alone is an error of subscribe. A dtype that changes needs the piece twice. Of Loads
+  // that come together the least counts.
+  int64_t max_bytes = int64_t{512} << 20;
+};
 
 // A tensor of a model, by its name on the link.
 struct NamedTensor {
@@ -37,10 +57,14 @@ struct NamedTensor {
   NamedTensor(std::string name, at::Tensor part, Layout layout)
       : name(std::move(name)), local(std::move(part)), layout(std::move(layout)) {}
 
+  // A destination only.
+  NamedTensor(std::string name, Load load) : name(std::move(name)), load(std::move(load)) {}
+
   std::string name;
   at::Tensor local;
   std::optional<Layout> layout = std::nullopt;  // left out: the tensor is whole
   std::optional<int64_t> owner = std::nullopt;  // the rank whose part it is, if it is known
+  std::optional<Load> load = std::nullopt;
 };
 
 struct ConnectOptions {
@@ -56,6 +80,14 @@ struct SubscribeOptions {
   bool cast = false;  // dtypes may differ: a value is rounded once, as it is written
 };
 
+struct SendOptions {
+  // If false, send returns when the tensors are copied into shared memory, and a thread of the link sends
+  // them. Two versions are held, and a third send waits until the first has arrived. What goes wrong is
+  // thrown by the next send, or by close. The number that send returns is the one that the version will have,
+  // unless a subscriber comes back that knows a higher one.
+  bool wait = true;
+};
+
 // What this rank publishes on a link.
 class LinkSource {
  public:
@@ -63,10 +95,10 @@ class LinkSource {
   // waits for them. Returns the version that they have: 1, 2, … Collective over the role. Throws
   // c10::DistBackendError if a subscriber was lost: the version has not arrived everywhere, and the next send
   // goes to who is there.
-  int64_t send();
+  int64_t send(const SendOptions& options = {});
 
   // The same with other tensors of the same names and layouts, for this send and those after it.
-  int64_t send(const std::vector<NamedTensor>& tensors);
+  int64_t send(const std::vector<NamedTensor>& tensors, const SendOptions& options = {});
 
   int64_t version() const;      // of the last one that has arrived
   std::string explain() const;  // as JobLink's
@@ -106,8 +138,8 @@ class JobLink {
   JobLink& operator=(JobLink&& other) noexcept;
   JobLink(const JobLink&) = delete;
   JobLink& operator=(const JobLink&) = delete;
-  // Closes. One that an exception destroys leaves as if this process had died: the others are told that it is
-  // lost.
+  // Closes, and is silent about what went wrong. One that an exception destroys leaves as if this process had
+  // died: the others are told that it is lost.
   ~JobLink();
 
   const std::string& role() const;
@@ -119,16 +151,18 @@ class JobLink {
   // subscribed to. The tensors are read where they lie when they are sent.
   LinkSource publish(const std::vector<NamedTensor>& tensors);
 
-  // Declares where what another role publishes is to lie: any views, which are written in place. Waits until
-  // a model is published. Collective over the role. Throws c10::ValueError on every rank of both roles with
-  // every difference: names, shapes, dtypes unless `cast` allows another one, destinations that overlap.
+  // Declares where what another role publishes is to lie: any views, which are written in place, or
+  // functions. Waits until a model is published. Collective over the role. Throws c10::ValueError on every
+  // rank of both roles with every difference: names, shapes, dtypes unless `cast` allows another one,
+  // destinations that overlap.
   LinkTarget subscribe(const std::vector<NamedTensor>& destinations, const SubscribeOptions& options = {});
 
   // What a version moves: the bytes of each pair of ranks, the busiest rank, the least that has to move, the
-  // memory here. Throws c10::ValueError before the first version, and after a loss.
+  // memory here. Throws c10::ValueError before the first version, and after a loss. Waits until what was sent
+  // without waiting has arrived.
   std::string explain() const;
 
-  // Leaves. The other roles are told.
+  // Leaves. The other roles are told. What was sent without waiting has arrived then, or this throws why not.
   void close();
 
   explicit JobLink(std::shared_ptr<link::LinkedJob> job) : job_(std::move(job)) {}

@@ -9,6 +9,7 @@
 
 #include "ops/call/arguments.h"
 #include "shardway/collectives.h"
+#include "shardway/prepare.h"
 
 namespace shardway::python {
 
@@ -57,5 +58,8 @@ struct ReadGroup {
 ReadGroup read_any_group(const py::handle& value, const char* op);
 
 py::tuple as_tuple(const Sizes& sizes);
+
+// What each rank sends to each, a tuple by rank.
+py::tuple rows_of(const RunBytes& bytes);
 
 }  // namespace shardway::python

@@ -9,7 +9,7 @@ void bind_backend(pybind11::module_& module);
 void bind_collective_utils(pybind11::module_& module);
 void bind_collectives(pybind11::module_& module);
 void bind_layout(pybind11::module_& module);
-void bind_link_hub(pybind11::module_& module);
+void bind_job_link(pybind11::module_& module);
 void bind_lists(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_mesh_collectives(pybind11::module_& module);

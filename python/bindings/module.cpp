@@ -49,7 +49,7 @@ PYBIND11_MODULE(_C, module) {
   shardway::python::bind_redistribute_list(module);
   shardway::python::bind_prepare(module);
   shardway::python::bind_backend(module);
-  shardway::python::bind_link_hub(module);
+  shardway::python::bind_job_link(module);
   shardway::shm::set_interrupt_check(&shardway::python::check_signals);
   shardway::python::raise_first_error();
 }

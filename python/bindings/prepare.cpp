@@ -1,5 +1,4 @@
-// shardway/prepare.h for Python, and what every version on a link needs of src/link: see
-// python/shardway/_C.pyi.
+// shardway/prepare.h for Python: see python/shardway/_C.pyi.
 #include "shardway/prepare.h"
 
 #include <pybind11/stl.h>
@@ -7,8 +6,6 @@
 
 #include "arguments.h"
 #include "bindings.h"
-#include "link/moves/held_parts.h"
-#include "link/moves/vote.h"
 #include "ops/call/capture.h"
 #include "values.h"
 
@@ -50,14 +47,7 @@ py::object repeat_of(const PreparedCall& self) {
 }
 
 py::tuple sent_of(const PreparedCall& self) {
-  const RunBytes& bytes = self.bytes();
-  py::tuple rows(static_cast<size_t>(bytes.ranks));
-  for (int64_t from = 0; from < bytes.ranks; ++from) {
-    const auto begin = bytes.sent.begin() + from * bytes.ranks;
-    rows[static_cast<size_t>(from)] = tuple_of<int64_t>(
-        self.distributed() ? std::vector<int64_t>(begin, begin + bytes.ranks) : std::vector<int64_t>{0});
-  }
-  return rows;
+  return self.distributed() ? rows_of(self.bytes()) : py::make_tuple(py::make_tuple(0));
 }
 
 PreparedCall finish(Preparation& self) {
@@ -65,13 +55,16 @@ PreparedCall finish(Preparation& self) {
   return self.finish();
 }
 
-std::unique_ptr<link::Vote> make_vote(const py::object& process_group) {
-  const Group group = read_any_group(process_group, "link").group;
-  const py::gil_scoped_release release;
-  return std::make_unique<link::Vote>(group);
-}
-
 }  // namespace
+
+py::tuple rows_of(const RunBytes& bytes) {
+  py::tuple rows(static_cast<size_t>(bytes.ranks));
+  for (int64_t from = 0; from < bytes.ranks; ++from) {
+    const auto begin = bytes.sent.begin() + from * bytes.ranks;
+    rows[static_cast<size_t>(from)] = tuple_of(std::vector<int64_t>(begin, begin + bytes.ranks));
+  }
+  return rows;
+}
 
 void bind_prepare(py::module_& module) {
   py::class_<PreparedCall>(module, "KeptCall", "A call that can be made again.")
@@ -98,11 +91,6 @@ void bind_prepare(py::module_& module) {
       .def(py::init<>())
       .def("finish", &finish)
       .def("cancel", &Preparation::cancel);
-  py::class_<link::Vote>(module, "LinkVote", "A call in which every rank says a word and hears all others.")
-      .def(py::init(&make_vote), py::arg("group"))
-      .def("all_say", &link::Vote::all_say, py::arg("word"), py::call_guard<py::gil_scoped_release>());
-  module.def("copy_parts", &link::copy_parts, py::arg("to"), py::arg("parts"),
-             py::call_guard<py::gil_scoped_release>());
   module.def("is_preparing", [] { return Capture::current() != nullptr; });
 }
 

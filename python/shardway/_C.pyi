@@ -1,7 +1,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from os import PathLike
-from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -881,17 +881,6 @@ class Preparation:
     def cancel(self) -> None: ...
 
 def is_preparing() -> bool: ...
-
-class LinkVote:
-    """A prepared call in which every rank of a link's joint group says a word and hears those of all others."""
-
-    def __init__(self, group: GroupLike) -> None: ...
-    def all_say(self, word: int) -> bool:
-        """Whether all ranks say this word, and it is not 0. Collective."""
-
-def copy_parts(to: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
-    """Copies each part to the place of the same number, past the cache where all together are larger than it."""
-
 def mesh_tensors(locals: Sequence[Tensor | None], layouts: Sequence[Layout], group: GroupLike) -> list[MeshTensor]:
     """A MeshTensor of each, all in one group."""
 
@@ -978,3 +967,89 @@ class LinkHub:
 
     def __init__(self, listener: int, secret: bytes, holder: str) -> None: ...
     def close(self) -> None: ...
+
+class LinkVote:
+    """A prepared call in which every rank of a link's joint group says a word and hears those of all others."""
+
+    def __init__(self, group: GroupLike) -> None: ...
+    def all_say(self, word: int) -> bool:
+        """Whether all ranks say this word, and it is not 0. Collective."""
+
+class LinkTensors:
+    """This rank's tensors by name, for many calls."""
+
+    def __init__(self, tensors: Mapping[str, Tensor | None]) -> None: ...
+    def __getitem__(self, name: str) -> Tensor: ...
+    @property
+    def gpus(self) -> list[int]:
+        """The numbers of those on which some of them are."""
+
+class LinkRoster:
+    """Who takes part in a transfer, and what moves: from the JSON that the hub says."""
+
+    def __init__(self, text: str) -> None: ...
+    def rank_of(self, role: str, rank: int, size: int) -> int:
+        """The rank in the joint group."""
+
+class LinkLoader:
+    """Hands what has come to the functions of a rank's Loads, by name, in one buffer. After a failure it only takes
+    part."""
+
+    def __init__(self, loads: Mapping[str, Any]) -> None: ...
+    def raise_failure(self) -> None:
+        """What a function has raised in this version; nothing if none has."""
+
+    @property
+    def failed_name(self) -> str: ...
+
+class LinkMoves:
+    """What moves in a version, by one prepared call and by one more for each portion of Loads. Every rank of the joint
+    group makes the same calls in the same order."""
+
+    def __init__(self, roster: LinkRoster, group: GroupLike, rank: int, role: str) -> None: ...
+    def prepare(self, parts: LinkTensors, destinations: LinkTensors, shares_gpu: bool) -> None:
+        """Collective: the first version. With one GPU for all, tensors that are there on both sides stay there."""
+
+    def run(self, parts: LinkTensors, sets: int) -> None:
+        """Collective: the next version, with `round`. So many sets of parts alternate."""
+
+    def round(self) -> None:
+        """Writes what has arrived in another dtype or beside its device, and waits for this rank's GPUs."""
+
+    def bring_portions(self, parts: LinkTensors, loader: LinkLoader, sets: int) -> None:
+        """Collective: what goes to Loads, after the rest."""
+
+    def explain(self, held_bytes: int) -> str: ...
+    @property
+    def any_on_gpus(self) -> bool:
+        """Whether a tensor is on GPUs on both sides."""
+
+    @property
+    def has_portions(self) -> bool: ...
+    @property
+    def tensors(self) -> int: ...
+    @property
+    def staging_bytes(self) -> int: ...
+    @property
+    def sent(self) -> tuple[tuple[int, ...], ...]: ...
+    @property
+    def least(self) -> tuple[int, ...]: ...
+
+class LinkHeldVersions:
+    """Versions that were copied and are sent by another thread, in order: at most `most`."""
+
+    most: ClassVar[int]
+    def __init__(self) -> None: ...
+    def add(self, parts: LinkTensors, timeout: timedelta) -> None:
+        """Copies a version. Waits for the slowest reader of the one before the last if two are held."""
+
+    def drain(self, timeout: timedelta) -> None:
+        """Returns when all have been sent; raises what went wrong with one of them."""
+
+    def next(self) -> LinkTensors | None:
+        """For the thread that sends: waits for the next one. None after `close`."""
+
+    def done(self, sent: LinkTensors, failure: Exception | None) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def bytes(self) -> int: ...

@@ -113,7 +113,7 @@ TEST(LinkRoster, NumbersTheRanksRoleByRole) {
   EXPECT_EQ(roster.moves[0].after.dtype(), DType::bf16);
 }
 
-// As python/shardway/_link/portions.py does it: 12 bytes a piece, and both take part of the least buffer.
+// 12 bytes a piece; those that come together have the least of their buffers.
 TEST(LinkRoster, WhatFunctionsTakeComesInPortionsThatFit) {
   Json said = roster_of_two_jobs();
   for (const char* name : {"a", "b", "c", "d"}) {
@@ -124,6 +124,33 @@ TEST(LinkRoster, WhatFunctionsTakeComesInPortionsThatFit) {
   std::string portions;
   for (const auto& move : Roster::read(said).moves) portions += move.name + std::to_string(move.portion);
   EXPECT_EQ(portions, "w0a1b1c2d3");
+}
+
+// Columns of f32 on two ranks, of which rank 0 has the larger parts: a 5x4, b 7x3, c 6x3, of 80, 84, 72
+// bytes.
+TEST(LinkRoster, APortionFitsOnEveryRankIntoTheLeastLimit) {
+  const std::map<std::string, std::vector<int64_t>> shapes = {{"a", {5, 8}}, {"b", {7, 6}}, {"c", {6, 5}}};
+  const auto portions = [&](const std::vector<int64_t>& limits) {
+    Json said = roster_of_two_jobs();
+    said["roles"][1][1] = 2;
+    for (auto& model : said["models"]) model = Json::object();
+    for (const auto& [name, shape] : shapes) {
+      const Json entry = link::entry_of(Layout(shape, DType::f32, Mesh({2}), {shard(1)}));
+      said["models"]["trainer"][name] = entry;
+      said["models"]["engine"][name] = entry;
+      const int64_t limit = limits[static_cast<size_t>(name[0] - 'a')];
+      if (limit > 0) said["models"]["engine"][name]["max_bytes"] = limit;
+    }
+    std::vector<int64_t> found;
+    for (const auto& move : Roster::read(said).moves) found.push_back(move.portion);
+    return found;
+  };
+  EXPECT_EQ(portions({236, 236, 236}), (std::vector<int64_t>{1, 1, 1}));
+  EXPECT_EQ(portions({236, 236, 235}), (std::vector<int64_t>{1, 1, 2}));
+  EXPECT_EQ(portions({164, 164, 164}), (std::vector<int64_t>{1, 1, 2}));
+  EXPECT_EQ(portions({163, 163, 163}), (std::vector<int64_t>{1, 2, 2}));
+  EXPECT_EQ(portions({84, 84, 84}), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(portions({236, 0, 236}), (std::vector<int64_t>{1, 0, 1}));
 }
 
 TEST(LinkRoster, AForgedOneIsRefused) {

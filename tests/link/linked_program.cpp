@@ -1,7 +1,7 @@
 // A rank of a job in C++ on a link: makes the calls that stand on its input, a word a line, and prints what
 // came of each as a line of JSON. Used by tests/python/test_link_cpp.py.
 //
-//   linked_program ADDRESS ROLE RANK SIZE SECRET
+//   linked_program ADDRESS ROLE RANK SIZE SECRET TIMEOUT_S
 #include <ATen/ATen.h>
 #include <shardway/shardway.h>
 
@@ -74,6 +74,59 @@ class Rank {
     return {{"errors", errors}};
   }
 
+  // The same to functions: the rows in a buffer that has room for one of both, the bias whole and rounded.
+  Json subscribe_loads() {
+    const auto take = [this](const std::string& name, const at::Tensor& piece) {
+      if (name == refused_) throw std::runtime_error("no such layer");
+      TORCH_CHECK(!at::GradMode::is_enabled());
+      taken_.push_back({{"name", name},
+                        {"dtype", piece.scalar_type() == at::kBFloat16 ? "bfloat16" : "float32"},
+                        {"piece", numbers_in(piece)}});
+      piece.fill_(NAN);  // nobody else sees that
+    };
+    const sw::Layout whole({5}, sw::DType::f32, sw::Mesh({link_.size()}), {sw::replicate()});
+    const int64_t rows = kRows * kColumns * 4;
+    target_ = link_.subscribe({{"b", sw::Load{whole, sw::DType::bf16, take, rows}},
+                               {"w", sw::Load{rows_, sw::DType::f32, take, rows_.box_at(0).volume() * 4}}},
+                              {.cast = true});
+    return "subscribed";
+  }
+
+  Json subscribe_loads_wrongly() {
+    const auto take = [](const std::string&, const at::Tensor&) {};
+    link_.subscribe(
+        {{"b", sw::Load{rows_, sw::DType::f32, nullptr}}, {"w", sw::Load{rows_, sw::DType::f32, take, 0}}});
+    return "subscribed";
+  }
+
+  Json receive_loads() {
+    taken_.clear();
+    const int64_t version = target_->receive();
+    return {{"version", version}, {"taken", taken_}, {"state", state()}};
+  }
+
+  // Rank 1 refuses the rows of the next version.
+  Json fail() {
+    refused_ = link_.rank() == 1 ? "w" : "";
+    Json found;
+    try {
+      target_->receive();
+    } catch (const c10::DistBackendError& error) {
+      found = {{"DistBackendError", error.what_without_backtrace()}};
+    } catch (const std::runtime_error& error) {
+      found = {{"runtime_error", error.what()}};
+    }
+    found["state"] = state();
+    found["version"] = target_->version();
+    refused_ = "";
+    return found;
+  }
+
+  Json publish_load() {
+    link_.publish({{"w", sw::Load{rows_, sw::DType::f32, [](const std::string&, const at::Tensor&) {}}}});
+    return "published";
+  }
+
   Json publish() {
     source_ = link_.publish({{"w", part_, rows_}, {"b", at::arange(5, at::kFloat)}});
     return source_->version();
@@ -81,15 +134,26 @@ class Rank {
 
   // Rows that a dense matrix has, plus 1000 for each version.
   Json send() {
-    const int64_t first = rows_.box_at(link_.rank()).offset[0] * kColumns;
-    part_.copy_((at::arange(part_.numel()) + first + 1000 * (source_->version() + 1)).view_as(part_));
+    fill_part();
     return source_->send();
+  }
+
+  // What is under way was copied.
+  Json send_held() {
+    fill_part();
+    const int64_t version = source_->send(sw::SendOptions{.wait = false});
+    part_.fill_(NAN);
+    return {{"version", version}, {"arrived", source_->version()}};
   }
 
   // The same values in other memory.
   Json send_others() {
     source_->send({{"w", part_ + 5000, rows_}, {"b", at::arange(5, at::kFloat) + 1}});
     return source_->version();
+  }
+
+  Json send_others_held() {
+    return source_->send({{"w", part_ + 5000, rows_}, {"b", at::arange(5, at::kFloat) + 1}}, {.wait = false});
   }
 
   Json send_wrongly() { return source_->send({{"w", at::zeros({3})}}); }
@@ -101,6 +165,11 @@ class Rank {
   }
 
  private:
+  void fill_part() {
+    const int64_t first = rows_.box_at(link_.rank()).offset[0] * kColumns;
+    part_.copy_((at::arange(part_.numel()) + first + 1000 * ++sent_).view_as(part_));
+  }
+
   at::Tensor view() { return fused_.slice(0, 1, kColumns + 1).t(); }
   Json state() {
     const auto incomplete = target_->incomplete();
@@ -112,6 +181,9 @@ class Rank {
   at::Tensor fused_;
   at::Tensor bias_;
   at::Tensor part_;
+  int64_t sent_ = 0;
+  Json taken_ = Json::array();
+  std::string refused_;
   std::optional<sw::LinkTarget> target_;
   std::optional<sw::LinkSource> source_;
 };
@@ -132,14 +204,21 @@ void run(const std::vector<std::string>& words) {
                          .rank = std::stoll(words[3]),
                          .size = std::stoll(words[4]),
                          .secret = words[5],
-                         .timeout = std::chrono::seconds(20)}));
+                         .timeout = std::chrono::seconds(std::stoll(words[6]))}));
   const std::map<std::string, std::function<Json()>> calls = {
       {"subscribe", [&] { return rank.subscribe(); }},
       {"subscribe_wrongly", [&] { return rank.subscribe_wrongly(); }},
+      {"subscribe_loads", [&] { return rank.subscribe_loads(); }},
+      {"subscribe_loads_wrongly", [&] { return rank.subscribe_loads_wrongly(); }},
       {"receive", [&] { return rank.receive(); }},
+      {"receive_loads", [&] { return rank.receive_loads(); }},
+      {"fail", [&] { return rank.fail(); }},
       {"survive", [&] { return rank.survive(); }},
       {"publish", [&] { return rank.publish(); }},
+      {"publish_load", [&] { return rank.publish_load(); }},
       {"send", [&] { return rank.send(); }},
+      {"send_held", [&] { return rank.send_held(); }},
+      {"send_others_held", [&] { return rank.send_others_held(); }},
       {"send_others", [&] { return rank.send_others(); }},
       {"send_wrongly", [&] { return rank.send_wrongly(); }},
       {"explain", [&] { return rank.explain(); }},

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from shardway._C import copy_parts
+from shardway._C import LinkHeldVersions, LinkTensors
 from tests.support.jobs import Place, free_ports, poisoned, run_jobs
 from tests.support.mesh_reference import Layouts, held, part, same_bits
 
@@ -256,11 +256,39 @@ def test_what_is_held_is_a_copy_whatever_the_views_and_sizes():
         torch.randn(300, dtype=torch.complex64).conj(),
         torch.ones(4, requires_grad=True),
     ]
-    held = [torch.full(part.shape, 99, dtype=part.dtype) for part in parts]
-    copy_parts(held, parts)
-    assert all(torch.equal(copy, part) for copy, part in zip(held, parts, strict=True))
+    named = {str(number): part for number, part in enumerate(parts)}
+    versions = LinkHeldVersions()
+    versions.add(LinkTensors({**named, "elsewhere": None}), SECOND)
+    held = versions.next()
+    assert held is not None
+    for name, given in named.items():
+        assert torch.equal(held[name], given)
+        assert given.numel() == 0 or held[name].data_ptr() != given.data_ptr()
+
+
+SECOND = timedelta(seconds=1)
+
+
+def test_two_versions_are_held_and_the_third_takes_the_place_of_the_one_that_was_sent():
+    versions = LinkHeldVersions()
+    for number in (1.0, 2.0):
+        versions.add(LinkTensors({"w": torch.full((3,), number)}), SECOND)
+    assert versions.bytes == 24
+    first = versions.next()
+    assert first is not None and first["w"].tolist() == [1.0] * 3
+    place = first["w"].data_ptr()
+    versions.done(first, KeyError("on the way"))
+    with pytest.raises(KeyError, match="on the way"):
+        versions.add(LinkTensors({"w": torch.zeros(3)}), SECOND)
+    versions.add(LinkTensors({"w": torch.full((3,), 3.0)}), SECOND)
+    second, third = versions.next(), versions.next()
+    assert second is not None and second["w"].tolist() == [2.0] * 3 and second["w"].data_ptr() != place
+    assert third is not None and third["w"].tolist() == [3.0] * 3 and third["w"].data_ptr() == place
+    versions.done(third, None)
     with pytest.raises(ValueError, match=r"a part of shape \[2\] is held in one of shape \[3\]"):
-        copy_parts([torch.zeros(3)], [torch.zeros(2)])
+        versions.add(LinkTensors({"w": torch.zeros(2)}), SECOND)
+    versions.close()
+    assert versions.next() is None
 
 
 def _publish_and_explain(place: Place) -> tuple[sw.ModelPlan, str]:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,13 +36,15 @@ COLUMNS = sw.Layout((7, 6), torch.float32, sw.Mesh((RANKS,)), [sw.Shard(1)])
 
 
 @contextmanager
-def _cpp_job(address: str, role: str, calls: Sequence[str]) -> Iterator[Callable[[], list[list[Any]]]]:
+def _cpp_job(
+    address: str, role: str, calls: Sequence[str], timeout_s: int = 20
+) -> Iterator[Callable[[], list[list[Any]]]]:
     """Ranks in C++ that make these calls; what they printed, a list per rank, when they have ended."""
     with contextlib.ExitStack() as stack:
         ranks = [
             stack.enter_context(
                 started_program(
-                    [PROGRAM, address, role, rank, RANKS, "open"],
+                    [PROGRAM, address, role, rank, RANKS, "open", timeout_s],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -244,6 +247,136 @@ def test_cpp_ranks_send_to_functions_in_portions():
     bias = torch.arange(5.0).tolist()
     versions = [(WHOLE + 1000 * version).tolist() for version in (1, 2)]
     assert found == [[("w", versions[0]), ("b", bias), ("w", versions[1]), ("b", bias)]] * 2
+
+
+def _pieces(rank: int, version: int, bias: torch.Tensor) -> list[dict[str, Any]]:
+    """What the functions of a C++ rank are given, in the order declared."""
+    rows = _part(WHOLE + 1000 * version, ROWS, rank).local
+    assert rows is not None
+    return [
+        {"name": "b", "dtype": "bfloat16", "piece": bias.bfloat16().tolist()},
+        {"name": "w", "dtype": "float32", "piece": rows.flatten().tolist()},
+    ]
+
+
+def _train_versions(place: Place, versions: int, fails: int = 0) -> list[str]:
+    told = []
+    with place.connect() as link:
+        weights = _part(WHOLE, COLUMNS, place.rank)
+        source = link.publish({"w": weights, "b": BIAS})
+        for version in range(1, versions + 1):
+            assert weights.local is not None
+            weights.local.add_(1000)
+            if version == fails:
+                with pytest.raises(dist.DistBackendError) as found:
+                    source.send()
+                told.append(str(found.value))
+            else:
+                assert source.send() == version
+    return told
+
+
+def test_functions_of_cpp_ranks_get_the_pieces_that_python_ranks_send():
+    """In two portions: both pieces together are larger than the least buffer."""
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    calls = ["subscribe_loads", "receive_loads", "receive_loads", "explain"]
+    with _cpp_job(address, "engine", calls) as answers:
+        run_jobs({"trainer": (2, lambda place: _train_versions(place, 2))}, address=address)
+        found = answers()
+    for rank in range(RANKS):
+        for version in (1, 2):
+            taken = found[rank][version]
+            assert taken == {"version": version, "taken": _pieces(rank, version, BIAS), "state": None}
+        largest = 4 * _part(WHOLE, ROWS, rank).local.numel()
+        assert found[rank][3].endswith(f"memory here: {largest} B for other dtypes, 0 B for versions held")
+
+
+def test_a_function_that_throws_in_cpp_is_told_to_all_and_the_next_version_comes():
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    calls = ["subscribe_loads", "receive_loads", "fail", "receive_loads"]
+    with _cpp_job(address, "engine", calls) as answers:
+        told = run_jobs({"trainer": (2, lambda place: _train_versions(place, 3, fails=2))}, address=address)["trainer"]
+        found = answers()
+    words = "role engine rank 1: the Load of w raised std::runtime_error: no such layer"
+    assert found[1][2]["runtime_error"] == "no such layer"
+    for text in (*(text for texts in told for text in texts), found[0][2]["DistBackendError"]):
+        assert words in text
+    for rank in range(RANKS):
+        assert found[rank][2]["version"] == 1
+        assert "version 2 did not arrive: " in found[rank][2]["state"] and "no such layer" in found[rank][2]["state"]
+        assert found[rank][3] == {"version": 3, "taken": _pieces(rank, 3, BIAS), "state": None}
+
+
+def test_what_is_wrong_with_a_load_of_a_cpp_rank_is_said():
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with _cpp_job(address, "engine", ["publish_load", "subscribe_loads_wrongly"]) as answers:
+        found = answers()
+    for rank in range(RANKS):
+        assert "w: a Load is a destination and cannot be sent" in found[rank][0]["ValueError"]
+        assert "b: its Load has no function" in found[rank][1]["ValueError"]
+        assert "w: max_bytes=0 of its Load is not a positive number of bytes" in found[rank][1]["ValueError"]
+
+
+def _receive_slowly(place: Place, versions: int) -> list[Any]:
+    columns, bias, found = poisoned(7, 3), poisoned(5), []
+    with place.connect() as link:
+        target = link.subscribe({"w": sw.MeshTensor(columns, COLUMNS), "b": bias})
+        for _ in range(versions):
+            time.sleep(0.05)
+            found.append((target.receive(), columns.tolist(), bias.tolist()))
+    return found
+
+
+def test_a_cpp_send_that_does_not_wait_holds_two_versions_and_all_arrive_in_order():
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    calls = ["publish", *["send_held"] * 5, "explain", "send", "send_wrongly", "send_others_held", "send_held"]
+    with _cpp_job(address, "trainer", calls) as answers:
+        got = run_jobs({"generator": (2, lambda place: _receive_slowly(place, 8))}, address=address)["generator"]
+        found = answers()
+    for i, added in enumerate((1000, 2000, 3000, 4000, 5000, 6000, 11000, 11000)):
+        for rank in range(RANKS):
+            version, columns, bias = got[rank][i]
+            assert version == i + 1 and columns == _part(WHOLE + added, COLUMNS, rank).local.tolist()
+            assert bias == (torch.arange(5.0) + (added > 7000)).tolist()
+    for rank in range(RANKS):
+        for version in range(1, 6):
+            sent = found[rank][version]
+            assert sent["version"] == version and version - 2 <= sent["arrived"] <= version
+        assert f", {2 * 4 * (ROWS.box(rank)[1][0] * 6 + 5)} B for versions held" in found[rank][6]
+        assert found[rank][7] == 6 and "w: it is not as it was published" in found[rank][8]["ValueError"]
+        assert found[rank][9:] == [7, {"version": 8, "arrived": found[rank][10]["arrived"]}]
+
+
+def test_a_cpp_send_that_failed_while_nobody_waited_is_raised_by_the_next_call():
+    """Nobody receives: the version is given up after the timeout."""
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with _cpp_job(address, "trainer", ["publish", "send_held", "send_held", "close"], timeout_s=1) as answers:
+        for _, first, *rest in answers():
+            assert first == {"version": 1, "arrived": 0}
+            errors = [answer["DistBackendError"] for answer in rest if "DistBackendError" in answer]
+            assert errors and all("send: waited for 1 s: no job subscribed" in error for error in errors), rest
+
+
+@pytest.mark.parametrize("moment", ["before anybody subscribed", "between two versions"])
+def test_a_cpp_link_that_an_exception_destroys_does_not_wait_for_what_is_held(moment):
+    def receive_one(place: Place) -> None:
+        with place.connect() as link:
+            target = link.subscribe({"w": poisoned(7, 6), "b": poisoned(5)})
+            assert target.receive() == 1
+            with pytest.raises(dist.DistBackendError, match="role trainer rank"):
+                time.sleep(1)
+                for _ in range(3):
+                    target.receive()
+
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    first = ["send"] if moment == "between two versions" else []
+    with _cpp_job(address, "trainer", ["publish", *first, "send_held", "send_held", "throw"]) as answers:
+        if first:
+            run_jobs({"generator": (1, receive_one)}, address=address)
+        start = time.monotonic()
+        found = answers()
+        assert time.monotonic() - start < 10  # of a timeout of 20 s
+    assert [rank[-1] for rank in found] == [{"thrown": "of the caller's own"}] * RANKS
 
 
 def test_the_example_takes_the_weights_of_the_trainer_of_the_tutorial(tmp_path):

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 import shardway as sw
-from shardway._link.portions import portions
 from tests.support.jobs import Place, run_jobs
 from tests.support.mesh_reference import held, part
 
@@ -88,29 +87,6 @@ def _load(place: Place, order: tuple[str, ...], max_bytes: int, dtype: torch.dty
 def test_functions_get_their_pieces_in_the_order_declared_whatever_fits_at_once(max_bytes, dtype):
     order = ("down", "embed", "q")
     run_jobs({"trainer": (3, lambda p: _publish(p, 2)), "generator": (2, lambda p: _load(p, order, max_bytes, dtype))})
-
-
-def _entries(order: tuple[str, ...], max_bytes: dict[str, int]) -> dict[str, dict[str, object]]:
-    from shardway._link.layouts import described
-
-    return {n: described(sw.Load(columns(n, 2), torch.float32, print, max_bytes[n]), 0, 2)[0] for n in order}
-
-
-def test_a_portion_holds_what_fits_on_every_rank_into_the_least_limit():
-    """Bytes on rank 0: down 5 x 4 x 4 = 80, embed 7 x 3 x 4 = 84, q 6 x 3 x 4 = 72."""
-    order = ("down", "embed", "q")
-    all_in = dict.fromkeys(order, 236)
-    published = _entries(order, all_in)
-    assert portions(published, published) == {"down": 1, "embed": 1, "q": 1}
-    for limits, expected in (
-        ({**all_in, "q": 235}, [1, 1, 2]),
-        (dict.fromkeys(order, 164), [1, 1, 2]),
-        (dict.fromkeys(order, 163), [1, 2, 2]),
-        (dict.fromkeys(order, 84), [1, 2, 3]),
-    ):
-        assert list(portions(published, _entries(order, limits)).values()) == expected
-    plain = {name: {k: v for k, v in entry.items() if k != "max_bytes"} for name, entry in published.items()}
-    assert portions(plain, {**published, "embed": plain["embed"]}) == {"down": 1, "embed": 0, "q": 1}
 
 
 def _load_with_a_failure(place: Place) -> str:

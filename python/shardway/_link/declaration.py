@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from shardway._C import LinkTensors
+
 from .layouts import described
 from .load import Load
 from .wire import Message
@@ -18,11 +20,12 @@ class Declared:
         self.loads: dict[str, Load] = {}
         self.problems: list[str] = []
         self.refused: list[str] = []  # names that have a problem instead of an entry
-        if not isinstance(tensors, Mapping):
+        if isinstance(tensors, Mapping):
+            for name, value in tensors.items():
+                self._add(name, value, rank, size)
+        else:
             self.problems.append(f"tensors is a {type(tensors).__name__}, not a dict of names")
-            return
-        for name, value in tensors.items():
-            self._add(name, value, rank, size)
+        self.tensors = LinkTensors(self.parts)
 
     def _add(self, name: object, value: object, rank: int, size: int) -> None:
         try:

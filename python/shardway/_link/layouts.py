@@ -1,4 +1,4 @@
-"""Tensors and layouts as JSON, and back: shape, dtype, the mesh's shape and ranks, placements, the order of shards."""
+"""Tensors and layouts as JSON: shape, dtype, the mesh's shape and ranks, placements, the order of shards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardway._C import Layout, Mesh, MeshTensor, Partial, Placement, Replicate, Shard
+from shardway._C import Layout, MeshTensor, Partial, Placement, Shard
 
 from .load import Load
 from .wire import Message
@@ -82,24 +82,10 @@ def entry_of(layout: Layout) -> Message:
     }
 
 
-def layout_of(entry: Message, first_rank: int, dtype: str) -> Layout:
-    """With the role's ranks numbered from `first_rank`."""
-    mesh = Mesh(entry["mesh_shape"], [first_rank + rank for rank in entry["mesh"]])
-    placements = [_heard(placement) for placement in entry["placements"]]
-    return Layout(entry["shape"], getattr(torch, dtype), mesh, placements, entry["order"])
-
-
 def _said(placement: Placement) -> list[Any]:
     if isinstance(placement, Shard):
         return ["S", placement.dim, None if placement.sizes is None else list(placement.sizes)]
     return ["P", placement.op] if isinstance(placement, Partial) else ["R"]
-
-
-def _heard(said: list[Any]) -> Placement:
-    kind, *rest = said
-    if kind == "S":
-        return Shard(*rest)
-    return Partial(*rest) if kind == "P" else Replicate()
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 import torch.distributed as dist
+
+from shardway._C import LinkHeldVersions
 
 from .address import Address
 from .claim import Claim
@@ -40,8 +42,7 @@ class JobLink:
         self._version = 0
         self._told_of: list[str] = []  # roles whose loss was raised, since the last transfer
         self._ended = ""
-        self._finish: Callable[[], None] = _nothing
-        self._held_bytes: Callable[[], int] = int  # 0
+        self._held = LinkHeldVersions()  # those of the source
         try:
             self._join(self._deadline_s())
         except BaseException:
@@ -69,7 +70,7 @@ class JobLink:
         over the role. A ValueError on every rank has every difference from what other roles have subscribed to."""
         from .source import Source
 
-        self._finish()
+        self._held.drain(self.timeout)
         return Source(self, tensors)
 
     def subscribe(self, tensors: Mapping[str, object], *, cast: bool = False) -> Target:
@@ -85,7 +86,7 @@ class JobLink:
         """What a version moves between all ranks of all roles. A ValueError before the first, and after a loss."""
         if self._joint is None:
             raise ValueError(f"plan: it is made with the next version ({self._membership.claim})")
-        return self._joint.plan(self._held_bytes())
+        return self._joint.plan(self._held.bytes)
 
     def explain(self) -> str:
         """The plan as text: the bytes of each pair of ranks, the busiest rank, the least that has to move, memory."""
@@ -99,10 +100,10 @@ class JobLink:
     def _close(self, *, is_failing: bool) -> None:
         is_own = os.getpid() == self._process
         try:
-            if is_own and not self._ended:
-                self._finish()
+            if is_own and not self._ended and not is_failing:
+                self._held.drain(self.timeout)
         finally:
-            self._finish = _nothing
+            self._held.close()
             if is_own:
                 self._membership.leave(is_failing=is_failing)
                 self.leave_joint_group()
@@ -115,8 +116,6 @@ class JobLink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._finish = _nothing  # nobody would wait for what is under way
         self._close(is_failing=error is not None and not isinstance(error, SystemExit))
 
     def __repr__(self) -> str:
@@ -126,17 +125,23 @@ class JobLink:
     # For Source and Target.
 
     @property
-    def timeout_s(self) -> float:
-        return self._timeout.total_seconds()
+    def timeout(self) -> timedelta:
+        return self._timeout
 
     @property
     def version(self) -> int:
         """The last one that this rank has had, sent or received."""
         return self._version
 
-    def before_leaving(self, finish: Callable[[], None], held_bytes: Callable[[], int]) -> None:
-        """What `close` does first, and the memory of the versions for which it waits."""
-        self._finish, self._held_bytes = finish, held_bytes
+    def check_open(self, call: str) -> None:
+        if os.getpid() != self._process:
+            raise ValueError(f"{call}: this link is of process {self._process}; a child of fork has to connect itself")
+        if self._ended:
+            self._raise(call, f"the link is closed: {self._ended}")
+
+    def send_by(self, held: LinkHeldVersions) -> None:
+        """The versions for which `close` waits."""
+        self._held = held
 
     def declare(self, declaration: Message) -> Message:
         """What the hub answers; said again to the next hub, should this one be lost."""
@@ -154,7 +159,7 @@ class JobLink:
         """The answer to a question of this role's ranks, `wait_s` after the timeout or at `deadline_s` at the latest.
         Raises what the hub has to say instead, in the name of `call` or of what is asked."""
         call = call or question["do"]
-        self._check_open(call)
+        self.check_open(call)
         deadline_s = self._deadline_s() + wait_s if deadline_s is None else deadline_s
         try:
             answer = self._asked(question, deadline_s)
@@ -197,13 +202,15 @@ class JobLink:
     def joint_group(self, go: Message) -> JointGroup:
         if self._joint is None or self._joint.generation != go["generation"]:
             self.leave_joint_group()  # the old one first
-            store = HubStore(self._membership.visit(go["roster"]["store"]["meeting"], self.timeout_s), self._timeout)
+            store = HubStore(
+                self._membership.visit(go["roster"]["store"]["meeting"], self.timeout.total_seconds()), self._timeout
+            )
             self._joint = JointGroup(go["generation"], go["roster"], self._membership.claim, store, self._timeout)
         return self._joint
 
     def quick_group(self) -> JointGroup | None:
         """The joint group, if its ranks move the next version without the hub. Either on all ranks or on none."""
-        self._check_open("send or receive")
+        self.check_open("send or receive")
         return self._joint if self._joint is not None and self._joint.is_quick else None
 
     def has_news(self) -> bool:
@@ -235,12 +242,6 @@ class JobLink:
 
     def _deadline_s(self) -> float:
         return time.monotonic() + self._timeout.total_seconds()
-
-    def _check_open(self, call: str) -> None:
-        if os.getpid() != self._process:
-            raise ValueError(f"{call}: this link is of process {self._process}; a child of fork has to connect itself")
-        if self._ended:
-            self._raise(call, f"the link is closed: {self._ended}")
 
     def _judged(self, call: str, answer: Message) -> Message:
         kind, why = answer.get("is"), str(answer.get("why", ""))
@@ -316,10 +317,6 @@ def connect(
     rank = _own_number(rank, "RANK", dist.get_rank, 0)
     size = _own_number(size, "WORLD_SIZE", dist.get_world_size, 1)
     return JobLink(Address.read(address), Claim.own(role, rank, size), read_secret(secret), limit)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _own_number(given: int | None, word: str, of_group: object, alone: int) -> int:

@@ -24,7 +24,7 @@ class ModelPlan:
     least_bytes: tuple[int, ...]
     staging_bytes: int
     held_bytes: int
-    moves_text: str  # the bytes as a table, with totals
+    text: str
 
     @property
     def busiest_rank(self) -> int:
@@ -40,22 +40,4 @@ class ModelPlan:
     def explain(self) -> str:
         """Who is which rank, who sends how many bytes to whom, the busiest rank, the least that has to move, and the
         memory that this rank needs for it."""
-        return "\n".join(
-            [
-                f"one version: {self.tensors} {'tensor' if self.tensors == 1 else 'tensors'}",
-                *self._who(),
-                self.moves_text,
-                f"memory here: {self.staging_bytes} B for other dtypes, {self.held_bytes} B for versions held",
-            ]
-        )
-
-    def _who(self) -> list[str]:
-        lines, first = [], 0
-        for name, size in self.roles:
-            lines.append(f"rank{'s' if size > 1 else ''} {_range(first, size)}: role {name}")
-            first += size
-        return lines
-
-
-def _range(first: int, size: int) -> str:
-    return str(first) if size == 1 else f"{first}-{first + size - 1}"
+        return self.text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from shardway._C import LinkHeldVersions, LinkTensors
+
 from .declaration import Declared
-from .held import MOST_HELD, HeldVersions, Parts
 from .model_plan import ModelPlan
 from .transfer import Delivery
 from .wire import PUBLISH, SEND
@@ -25,8 +27,9 @@ class Source:
         self._declared.problems += [f"{name}: a Load is a destination and cannot be sent" for name in loads]
         self._version = int(link.declare(self._declared.said(PUBLISH))["version"])
         self._promised = self._version
-        self._held = HeldVersions(lambda parts: self._sent(parts, sets=MOST_HELD))
-        link.before_leaving(lambda: self._held.drain(link.timeout_s), self._held.bytes)
+        self._held = LinkHeldVersions()
+        self._thread: threading.Thread | None = None
+        link.send_by(self._held)
 
     @property
     def version(self) -> int:
@@ -57,9 +60,9 @@ class Source:
         problems = declared.problems + self._changes(declared)
         try:
             if wait or problems:
-                self._held.drain(self._link.timeout_s)
-                return self._sent(declared.parts, problems, declared)
-            self._held.add(declared.parts, self._link.timeout_s)
+                self._held.drain(self._link.timeout)
+                return self._sent(declared.tensors, problems, declared)
+            self._hold(declared.tensors)
         except Exception:
             self._promised = self._version  # a version that has not begun has no number
             raise
@@ -67,7 +70,25 @@ class Source:
         self._promised = max(self._promised, self._version) + 1
         return self._promised
 
-    def _sent(self, parts: Parts, problems: Sequence[str] = (), declared: Declared | None = None, sets: int = 1) -> int:
+    def _hold(self, tensors: LinkTensors) -> None:
+        self._link.check_open("send")
+        self._held.add(tensors, self._link.timeout)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._send_held, name="shardway-link-send", daemon=True)
+            self._thread.start()
+
+    def _send_held(self) -> None:
+        while (tensors := self._held.next()) is not None:
+            failure = None
+            try:
+                self._sent(tensors, sets=LinkHeldVersions.most)
+            except Exception as error:
+                failure = error
+            self._held.done(tensors, failure)
+
+    def _sent(
+        self, parts: LinkTensors, problems: Sequence[str] = (), declared: Declared | None = None, sets: int = 1
+    ) -> int:
         def on_begin(version: int) -> None:
             self._declared = declared or self._declared
 

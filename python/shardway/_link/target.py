@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+from shardway._C import LinkLoader
 
 from .declaration import Declared
-from .load import Loader
 from .model_plan import ModelPlan
 from .overlap import overlaps
 from .transfer import Delivery
@@ -16,8 +15,6 @@ from .wire import RECEIVE, SUBSCRIBE
 
 if TYPE_CHECKING:
     from .link import JobLink
-
-_NO_PARTS: dict[str, Tensor | None] = {}
 
 
 class Target:
@@ -27,7 +24,7 @@ class Target:
         self._link = link
         self._declared = Declared(tensors, link.rank, link.size)
         self._declared.problems += overlaps(self._declared.here())
-        self._loader = Loader(self._declared.loads)
+        self._loader = LinkLoader(self._declared.loads)
         self._version = 0
         self._incomplete: str | None = "nothing has been received"
         link.declare(self._declared.said(SUBSCRIBE, bool(cast)))
@@ -61,7 +58,8 @@ class Target:
             self._incomplete = f"version {version} is on its way"
 
         try:
-            delivery = Delivery(RECEIVE, _NO_PARTS, self._declared.parts, loader=self._loader, on_begin=on_begin)
+            destinations = self._declared.tensors
+            delivery = Delivery(RECEIVE, destinations=destinations, loader=self._loader, on_begin=on_begin)
             self._version = delivery.run(self._link)
         except BaseException as error:
             if begun:

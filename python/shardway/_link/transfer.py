@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
-from torch import Tensor
 
-from .load import Loader
+from shardway._C import LinkLoader, LinkTensors
+
 from .wire import DONE, FAILED, Message
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _LONGEST_REASON = 1000
 _REPORTS_S = 10.0  # another rank may have waited for the whole timeout before it reports
 _LEAST_ANSWER_S = 0.5  # for the hub's word on a wait that has taken the whole timeout
-_NO_LOADS = Loader({})
+_NO_TENSORS = LinkTensors({})
+_NO_LOADS = LinkLoader({})
 
 
 def _nothing(version: int) -> None:
@@ -33,10 +34,10 @@ class Delivery:
     """This rank's side of a version."""
 
     call: str  # in whose name errors are raised, and what the hub is asked
-    parts: Mapping[str, Tensor | None] = field(default_factory=dict)
-    destinations: Mapping[str, Tensor | None] = field(default_factory=dict)
+    parts: LinkTensors = _NO_TENSORS
+    destinations: LinkTensors = _NO_TENSORS
     problems: Sequence[str] = ()
-    loader: Loader = _NO_LOADS
+    loader: LinkLoader = _NO_LOADS
     sets: int = 1  # of parts that alternate
     on_begin: Callable[[int], None] = _nothing  # from now on destinations are written
 
@@ -49,7 +50,7 @@ class Delivery:
             failed = self._failure_without_hub(link, joint)
             if joint.is_quick and not failed:
                 return link.note_version(link.version + 1)
-        deadline_s = max(started_s + link.timeout_s, time.monotonic() + _LEAST_ANSWER_S)
+        deadline_s = max(started_s + link.timeout.total_seconds(), time.monotonic() + _LEAST_ANSWER_S)
         question = {"do": self.call, "problems": list(self.problems), "version": link.version, "failed": failed}
         go = link.ask(question, deadline_s=deadline_s if failed else None)
         self._run_by_hub(link, go)
@@ -81,16 +82,17 @@ class Delivery:
         except BaseException:
             link.close()
             raise
-        if self.loader.failure is not None:
-            self._report_load(link)
-            raise self.loader.failure
+        try:
+            self.loader.raise_failure()
+        except Exception as failure:
+            self._report_load(link, failure)
+            raise
         if link.ask({"do": DONE}, wait_s=_REPORTS_S, call=self.call).get("everywhere"):
             joint.settle()
 
-    def _report_load(self, link: JobLink) -> None:
+    def _report_load(self, link: JobLink, failure: Exception) -> None:
         """The version has come, but a function did not take it: the others are told, and this rank raises its own
         error."""
-        failure = self.loader.failure
         reason = f"the Load of {self.loader.failed_name} raised {type(failure).__name__}: {failure}"
         with contextlib.suppress(dist.DistBackendError):
             link.ask({"do": FAILED, "why": reason[:_LONGEST_REASON]}, wait_s=_REPORTS_S, call=self.call)

@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "link/model/layouts.h"
+#include "link/model/portions.h"
 #include "ops/call/arguments.h"
 #include "ops/call/dtypes.h"
 
@@ -31,12 +32,27 @@ void check_part(const at::Tensor& local, const Layout& layout, int64_t position)
                  torch_name(layout.dtype()));
 }
 
-Json described_part(const NamedTensor& tensor, const Layout& layout, int64_t rank, int64_t size) {
-  if (tensor.owner && *tensor.owner != rank)
-    refuse_entry("it is of rank ", *tensor.owner, ", but this process has connected as rank ", rank);
+void check_mesh(const Layout& layout, int64_t size) {
   for (const int64_t number : layout.mesh().ranks()) {
     if (number >= size) refuse_entry("its mesh has rank ", number, ", but the role has ", size, " ranks");
   }
+}
+
+Json described_load(const Load& load, int64_t size) {
+  if (!load.function) refuse_entry("its Load has no function");
+  if (load.max_bytes < 1)
+    refuse_entry("max_bytes=", load.max_bytes, " of its Load is not a positive number of bytes");
+  check_mesh(load.layout, size);
+  Json entry = entry_of(load.layout);
+  entry["dtype"] = torch_name(load.dtype);
+  entry[kMaxBytes] = load.max_bytes;
+  return entry;
+}
+
+Json described_part(const NamedTensor& tensor, const Layout& layout, int64_t rank, int64_t size) {
+  if (tensor.owner && *tensor.owner != rank)
+    refuse_entry("it is of rank ", *tensor.owner, ", but this process has connected as rank ", rank);
+  check_mesh(layout, size);
   const auto position = layout.mesh().position_of(rank);
   if (position && !tensor.local.defined()) refuse_entry("it has no local part");
   if (!position && tensor.local.defined()) refuse_entry("this rank is outside its mesh, but has a part");
@@ -45,6 +61,7 @@ Json described_part(const NamedTensor& tensor, const Layout& layout, int64_t ran
 }
 
 Json described(const NamedTensor& tensor, int64_t rank, int64_t size) {
+  if (tensor.load) return described_load(*tensor.load, size);
   if (tensor.layout) return described_part(tensor, *tensor.layout, rank, size);
   if (!tensor.local.defined()) refuse_entry("it is undefined");
   check_moved(tensor.local);
@@ -61,6 +78,7 @@ Declaration Declaration::of(const std::vector<NamedTensor>& tensors, int64_t ran
       if (parts.contains(tensor.name)) refuse_entry("it is named twice");
       made.entries.push_back({tensor.name, described(tensor, rank, size)});
       parts[tensor.name] = tensor.local.defined() ? tensor.local.detach() : at::Tensor();
+      if (tensor.load) made.loads.emplace(tensor.name, *tensor.load);
     });
     if (problem.empty()) continue;
     made.problems.push_back(tensor.name + ": " + problem);

@@ -16,10 +16,12 @@ namespace shardway::link {
 
 // This rank's parts, undefined outside a tensor's mesh.
 using TensorsByName = std::map<std::string, at::Tensor>;
+using SharedTensors = std::shared_ptr<const TensorsByName>;
 
 struct Declaration {
   Json entries = Json::object();
-  std::shared_ptr<const TensorsByName> parts = nullptr;
+  SharedTensors parts = nullptr;
+  std::map<std::string, Load> loads = {};
   std::vector<std::string> problems = {};
   std::vector<std::string> refused = {};  // names that have a problem instead of an entry
 

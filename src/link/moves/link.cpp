@@ -1,10 +1,15 @@
 #include "shardway/link.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <set>
+#include <map>
+#include <thread>
 
 #include "link/moves/delivery.h"
 #include "link/moves/overlap.h"
@@ -14,15 +19,45 @@
 namespace shardway {
 namespace link {
 
-struct SourceState {
-  std::shared_ptr<LinkedJob> job;
-  Declaration declared;
-  int64_t version = 0;
+using SharedDeclaration = std::shared_ptr<const Declaration>;
+
+// What is published: it is sent by the caller's thread or, if the caller does not wait, by one of its own.
+class SourceState {
+ public:
+  SourceState(std::shared_ptr<LinkedJob> job, Declaration declared);
+  ~SourceState();
+  SourceState(const SourceState&) = delete;
+  SourceState& operator=(const SourceState&) = delete;
+
+  // Tells the hub, and is kept by the job.
+  static std::shared_ptr<SourceState> published(std::shared_ptr<LinkedJob> job, Declaration declared);
+
+  const LinkedJob& job() const { return *job_; }
+  const SharedDeclaration& declared() const { return declared_; }
+  int64_t version() const { return version_; }
+
+  // Returns the version that the role's subscribers have, or will have.
+  int64_t send(const SharedDeclaration& given, const SendOptions& options);
+
+ private:
+  int64_t sent(const SharedTensors& parts, const std::vector<std::string>& problems, int64_t sets,
+               const std::function<void()>& on_begin);
+  void hold(const SharedDeclaration& given);
+  void send_held();
+
+  std::shared_ptr<LinkedJob> job_;
+  SharedDeclaration declared_;
+  std::atomic<int64_t> version_{0};  // of the last one that has arrived; its thread writes it
+  int64_t promised_ = 0;
+  std::shared_ptr<HeldVersions> held_ = std::make_shared<HeldVersions>();
+  std::thread thread_;
+  int64_t process_ = getpid();
 };
 
 struct TargetState {
   std::shared_ptr<LinkedJob> job;
   Declaration declared;
+  std::shared_ptr<Loader> loader;
   int64_t version = 0;
   std::optional<std::string> incomplete = "nothing has been received";
 };
@@ -43,30 +78,15 @@ auto understood(const char* call, Body&& body) {
   }
 }
 
-// A line for each tensor that is not as it was published.
-std::vector<std::string> changes(const Json& before, const Json& after) {
-  std::set<std::string> names;
-  for (const auto& [name, _] : before.items()) names.insert(name);
-  for (const auto& [name, _] : after.items()) names.insert(name);
-  std::vector<std::string> lines;
-  for (const std::string& name : names) {
-    const bool is_in_both = before.contains(name) && after.contains(name);
-    if (!is_in_both || before.at(name) != after.at(name))
-      lines.push_back(name + ": it is not as it was published");
+// Adds a line for each tensor that is not as it was published.
+void add_changes(const Json& before, const Json& after, std::vector<std::string>& lines) {
+  std::map<std::string, std::array<const Json*, 2>> found;
+  for (const auto& [name, entry] : before.items()) found[name][0] = &entry;
+  for (const auto& [name, entry] : after.items()) found[name][1] = &entry;
+  for (const auto& [name, entries] : found) {
+    const bool is_in_both = entries[0] != nullptr && entries[1] != nullptr;
+    if (!is_in_both || *entries[0] != *entries[1]) lines.push_back(name + ": it is not as it was published");
   }
-  return lines;
-}
-
-int64_t sent(SourceState& state, Declaration declared) {
-  std::vector<std::string> problems = declared.problems;
-  for (const std::string& line : changes(state.declared.entries, declared.entries)) problems.push_back(line);
-  const Delivery delivery{.call = "send",
-                          .parts = declared.parts,
-                          .destinations = kNoTensors,
-                          .problems = std::move(problems),
-                          .on_begin = [&](int64_t) { state.declared = declared; }};
-  state.version = understood("send", [&] { return delivery.run(*state.job); });
-  return state.version;
 }
 
 int64_t received(TargetState& state) {
@@ -74,6 +94,7 @@ int64_t received(TargetState& state) {
   const Delivery delivery{.call = "receive",
                           .parts = kNoTensors,
                           .destinations = state.declared.parts,
+                          .loader = state.loader,
                           .on_begin = [&](int64_t version) {
                             begun = version;
                             state.incomplete = "version " + std::to_string(version) + " is on its way";
@@ -112,17 +133,96 @@ std::shared_ptr<LinkedJob> connected(const ConnectOptions& options) {
 }
 
 }  // namespace
-}  // namespace link
 
-int64_t LinkSource::send() { return link::sent(*state_, state_->declared); }
-
-int64_t LinkSource::send(const std::vector<NamedTensor>& tensors) {
-  const link::Claim& claim = state_->job->claim();
-  return link::sent(*state_, link::Declaration::of(tensors, claim.rank, claim.size));
+SourceState::SourceState(std::shared_ptr<LinkedJob> job, Declaration declared) : job_(std::move(job)) {
+  for (const auto& [name, _] : declared.loads)
+    declared.problems.push_back(name + ": a Load is a destination and cannot be sent");
+  declared_ = std::make_shared<const Declaration>(std::move(declared));
 }
 
-int64_t LinkSource::version() const { return state_->version; }
-std::string LinkSource::explain() const { return state_->job->explain(); }
+SourceState::~SourceState() {
+  if (!thread_.joinable()) return;
+  held_->close();
+  if (getpid() == process_) {
+    thread_.join();
+  } else {
+    thread_.detach();  // a child of fork has no such thread
+  }
+}
+
+std::shared_ptr<SourceState> SourceState::published(std::shared_ptr<LinkedJob> job, Declaration declared) {
+  job->finish_sending();
+  const auto state = std::make_shared<SourceState>(job, std::move(declared));
+  const Json said = state->declared_->said("publish", false);
+  state->version_ = understood("publish", [&] { return job->declare(said); });
+  state->promised_ = state->version_;
+  job->send_by(state->held_, state);
+  return state;
+}
+
+int64_t SourceState::send(const SharedDeclaration& given, const SendOptions& options) {
+  std::vector<std::string> problems = given->problems;
+  if (given != declared_) add_changes(declared_->entries, given->entries, problems);
+  try {
+    if (options.wait || !problems.empty()) {
+      held_->drain(job_->timeout());
+      return sent(given->parts, problems, 1, [&] { declared_ = given; });
+    }
+    hold(given);
+  } catch (const std::exception&) {
+    promised_ = version_;  // a version that has not begun has no number
+    throw;
+  }
+  promised_ = std::max<int64_t>(promised_, version_) + 1;
+  return promised_;
+}
+
+void SourceState::hold(const SharedDeclaration& given) {
+  held_->add(*given->parts, job_->timeout());
+  if (!thread_.joinable()) thread_ = std::thread([this] { send_held(); });
+  declared_ = given;
+}
+
+void SourceState::send_held() {
+  while (const SharedTensors parts = held_->next()) {
+    std::exception_ptr failure;
+    try {
+      sent(parts, {}, HeldVersions::kMost, [] {});
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+    held_->done(parts, failure);
+  }
+}
+
+int64_t SourceState::sent(const SharedTensors& parts, const std::vector<std::string>& problems, int64_t sets,
+                          const std::function<void()>& on_begin) {
+  const Delivery delivery{.call = "send",
+                          .parts = parts,
+                          .destinations = kNoTensors,
+                          .problems = problems,
+                          .sets = sets,
+                          .on_begin = [&](int64_t) { on_begin(); }};
+  version_ = understood("send", [&] { return delivery.run(*job_); });
+  return version_;
+}
+
+}  // namespace link
+
+int64_t LinkSource::send(const SendOptions& options) {
+  const link::SharedDeclaration declared = state_->declared();
+  return state_->send(declared, options);
+}
+
+int64_t LinkSource::send(const std::vector<NamedTensor>& tensors, const SendOptions& options) {
+  const link::Claim& claim = state_->job().claim();
+  return state_->send(
+      std::make_shared<const link::Declaration>(link::Declaration::of(tensors, claim.rank, claim.size)),
+      options);
+}
+
+int64_t LinkSource::version() const { return state_->version(); }
+std::string LinkSource::explain() const { return state_->job().explain(); }
 
 int64_t LinkTarget::receive() { return link::received(*state_); }
 int64_t LinkTarget::version() const { return state_->version; }
@@ -135,8 +235,12 @@ JobLink& JobLink::operator=(JobLink&& other) noexcept {
 }
 
 JobLink::~JobLink() {
-  if (job_ != nullptr && std::uncaught_exceptions() > exceptions_) job_->leave_as_lost();
-  close();
+  if (job_ == nullptr) return;
+  try {
+    if (std::uncaught_exceptions() > exceptions_) job_->leave_as_lost();
+    job_->close();
+  } catch (const std::exception&) {  // whoever wants to know calls close
+  }
 }
 
 const std::string& JobLink::role() const { return job_->claim().role; }
@@ -150,11 +254,8 @@ void JobLink::close() {
 
 LinkSource JobLink::publish(const std::vector<NamedTensor>& tensors) {
   const link::Claim& claim = job_->claim();
-  const auto state = std::make_shared<link::SourceState>(
-      link::SourceState{.job = job_, .declared = link::Declaration::of(tensors, claim.rank, claim.size)});
-  const Json said = state->declared.said("publish", false);
-  state->version = link::understood("publish", [&] { return job_->declare(said); });
-  return LinkSource(state);
+  return LinkSource(
+      link::SourceState::published(job_, link::Declaration::of(tensors, claim.rank, claim.size)));
 }
 
 LinkTarget JobLink::subscribe(const std::vector<NamedTensor>& destinations, const SubscribeOptions& options) {
@@ -163,8 +264,9 @@ LinkTarget JobLink::subscribe(const std::vector<NamedTensor>& destinations, cons
   for (const std::string& line : link::overlaps(*declared.parts)) declared.problems.push_back(line);
   const Json said = declared.said("subscribe", options.cast);
   link::understood("subscribe", [&] { return job_->declare(said); });
-  return LinkTarget(
-      std::make_shared<link::TargetState>(link::TargetState{.job = job_, .declared = std::move(declared)}));
+  const auto loader = std::make_shared<link::Loader>(declared.loads);
+  return LinkTarget(std::make_shared<link::TargetState>(
+      link::TargetState{.job = job_, .declared = std::move(declared), .loader = loader}));
 }
 
 JobLink connect(const ConnectOptions& options) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace shardway::link {
 namespace {
@@ -47,26 +48,61 @@ LinkedJob::LinkedJob(LinkAddress address, Claim claim, std::string secret, std::
   }
 }
 
-LinkedJob::~LinkedJob() { close(); }
+LinkedJob::~LinkedJob() = default;
 
 std::string LinkedJob::explain() const {
+  if (held_) held_->await_sender(timeout_);
   if (joint_ == nullptr) raise_mistake("explain", "the plan is made with the next version");
-  return joint_->explain();
+  return joint_->explain(held_ ? held_->bytes() : 0);
 }
 
 void LinkedJob::close() {
-  const bool is_own = getpid() == process_;
-  if (is_own) {
+  std::exception_ptr failure;
+  if (getpid() == process_) {
+    try {
+      finish_sending();
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+    if (held_) held_->close();
     membership_.leave();
     leave_joint_group();
   }
   joint_ = nullptr;
+  held_ = nullptr;
+  const auto sender = std::exchange(sender_, nullptr);
   if (ended_.empty()) ended_ = "it was closed";
+  if (failure) std::rethrow_exception(failure);
 }
 
 void LinkedJob::leave_as_lost() {
-  if (getpid() == process_) membership_.forget_connection();
+  if (getpid() == process_) {
+    stop_sending();
+    membership_.forget_connection();
+  }
   close();
+}
+
+void LinkedJob::send_by(std::shared_ptr<HeldVersions> held, std::shared_ptr<void> owner) {
+  held_ = std::move(held);
+  sender_ = std::move(owner);
+}
+
+void LinkedJob::finish_sending() const {
+  if (held_) held_->drain(timeout_);
+}
+
+// Nobody waits for what is under way.
+void LinkedJob::stop_sending() {
+  if (!held_) return;
+  held_->close();
+  membership_.give_up();
+  {
+    const std::lock_guard lock(changing_);
+    if (joint_ != nullptr) joint_->leave();
+  }
+  held_->await_sender(timeout_);
+  held_ = nullptr;
 }
 
 int64_t LinkedJob::note_version(int64_t version) {
@@ -131,7 +167,9 @@ std::shared_ptr<JointGroup> LinkedJob::joint_group(const Json& go) {
     leave_joint_group();  // the old one first
     const Roster roster = Roster::read(member_of(go, "roster"));
     const auto meeting = membership_.visit(roster.meeting, deadline());
-    joint_ = std::make_shared<JointGroup>(generation, roster, claim(), meeting, timeout_);
+    auto made = std::make_shared<JointGroup>(generation, roster, claim(), meeting, timeout_);
+    const std::lock_guard lock(changing_);
+    joint_ = std::move(made);
   }
   return joint_;
 }
@@ -148,6 +186,7 @@ bool LinkedJob::has_news() const {
 
 void LinkedJob::leave_joint_group() {
   if (joint_ != nullptr) joint_->leave();
+  const std::lock_guard lock(changing_);
   joint_ = nullptr;
 }
 

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "link/hub/membership.h"
+#include "link/moves/held_versions.h"
 #include "link/moves/joint_group.h"
 
 namespace shardway::link {
@@ -16,7 +18,8 @@ namespace shardway::link {
 // The text of an error, without a stack.
 std::string told(const std::exception& error);
 
-// One thread at a time may use it. Errors are those that shardway/link.h names.
+// One thread at a time may use it: the one that sends versions without waiting while there are any, else the
+// caller's. Errors are those that shardway/link.h names.
 class LinkedJob {
  public:
   // Collective over the role.
@@ -28,10 +31,19 @@ class LinkedJob {
   const Claim& claim() const { return membership_.claim(); }
   std::chrono::milliseconds timeout() const { return timeout_; }
   std::string explain() const;
+
+  // Throws what went wrong with a version that was sent without waiting.
   void close();
 
   // As if this process had died: without a word. The others are told that it is lost.
   void leave_as_lost();
+
+  // What a thread of `owner` sends for this job. The job waits for it before it leaves, or does anything else
+  // than send, and keeps the owner until then.
+  void send_by(std::shared_ptr<HeldVersions> held, std::shared_ptr<void> owner);
+
+  // Returns when all of that is sent. Throws what went wrong.
+  void finish_sending() const;
 
   // The last version that this rank has had, sent or received.
   int64_t version() const { return version_; }
@@ -56,6 +68,7 @@ class LinkedJob {
   void leave_joint_group();
 
  private:
+  void stop_sending();
   Json asked(const std::string& call, const Json& question, Instant deadline);
   void find_hub(const std::string& call, Instant deadline);
   void join(Instant deadline);
@@ -73,6 +86,9 @@ class LinkedJob {
   std::optional<Json> declaration_;
   std::shared_ptr<HubConnection> declared_to_;
   std::shared_ptr<JointGroup> joint_;
+  std::mutex changing_;                 // held to change `joint_`, and by another thread to read it
+  std::shared_ptr<HeldVersions> held_;  // null if nothing is sent without waiting
+  std::shared_ptr<void> sender_;
   int64_t version_ = 0;
   std::vector<std::string> told_of_;  // roles whose loss was raised, since the last transfer
   std::string ended_;

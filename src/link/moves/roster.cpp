@@ -5,6 +5,7 @@
 
 #include "link/model/layouts.h"
 #include "link/model/portions.h"
+#include "link/talk/parsed.h"
 
 namespace shardway::link {
 namespace {
@@ -25,14 +26,13 @@ void add_moves(const EntriesByName& published, const RosterRole& source, const J
     const auto found = published.find(name);
     if (found == published.end()) throw NotOurs("a roster in which nobody publishes " + name);
     const Json& entry = *found->second;
-    if (entry.contains("on_gpu") && wanted.contains("on_gpu"))
-      throw NotOurs("a roster in which " + name + " moves on a GPU: a job in C++ cannot take part");
     const DType dtype = dtype_named(entry.at("dtype").get<std::string>());
     moves.push_back({.name = name,
                      .role = target.name,
                      .before = layout_of(entry, source.first_rank, dtype),
                      .after = layout_of(wanted, target.first_rank, dtype),
-                     .portion = portions.next(entry, wanted)});
+                     .portion = portions.next(entry, wanted),
+                     .is_on_gpus = entry.contains("on_gpu") && wanted.contains("on_gpu")});
   }
 }
 
@@ -71,6 +71,8 @@ Roster Roster::read(const Json& said) {
     throw NotOurs(std::string("a roster cannot be read: ") + error.what());
   }
 }
+
+Roster Roster::parse(const std::string& text) { return read(parsed(text)); }
 
 int64_t Roster::rank_of(const Claim& claim) const {
   for (const RosterRole& role : roles) {

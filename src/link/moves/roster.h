@@ -18,7 +18,8 @@ struct ModelMove {
   std::string role;
   Layout before;  // in ranks of the joint group, and in the source's dtype
   Layout after;
-  int64_t portion;  // 0, or the number of the exchange that brings it to functions (Load in Python)
+  int64_t portion;          // 0, or the number of the exchange that brings it to a Load
+  bool is_on_gpus = false;  // on all ranks that have a part before or after
 };
 
 struct RosterRole {
@@ -28,7 +29,7 @@ struct RosterRole {
 };
 
 // Ranks of the joint group are numbered role by role, the publisher first.
-struct Roster {
+struct [[gnu::visibility("default")]] Roster {
   std::string meeting;  // where the ranks meet
   std::vector<RosterRole> roles;
   std::vector<ModelMove> moves;
@@ -36,6 +37,7 @@ struct Roster {
 
   // Throws NotOurs if it cannot be.
   static Roster read(const Json& said);
+  static Roster parse(const std::string& text);  // of the same as text
 
   // The rank in the joint group. Throws NotOurs if it is not among them.
   int64_t rank_of(const Claim& claim) const;
