@@ -399,6 +399,33 @@ def test_the_example_takes_the_weights_of_the_trainer_of_the_tutorial(tmp_path):
             assert generator.returncode == 0
 
 
+def test_the_example_quantises_what_a_job_in_cpp_sends_without_waiting():
+    program, address = BUILD / "examples/link_quantised", f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    with contextlib.ExitStack() as stack:
+        trainers, generators = (
+            [
+                stack.enter_context(
+                    started_program(
+                        [program, role, address],
+                        stdout=subprocess.PIPE,
+                        env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"},
+                    )
+                )
+                for rank in range(2)
+            ]
+            for role in ("trainer", "generator")
+        )
+        for rank, generator in enumerate(generators):
+            out, _ = generator.communicate(timeout=LIMIT_S)
+            assert out.splitlines() == [f"generator rank {rank} has version {v} as {16 * v}" for v in (1, 2, 3)]
+        assert [trainer.wait(timeout=LIMIT_S) for trainer in (*trainers, *generators)] == [0] * 4
+
+
+def test_the_lines_about_functions_in_the_docs_are_those_of_the_example():
+    block = (ROOT / "docs/link.md").read_text().split("link_quantised.cpp):")[1].split("```")[1].removeprefix("cpp\n")
+    assert block in (ROOT / "examples/link_quantised.cpp").read_text()
+
+
 def test_another_secret_is_refused():
     address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     with Place(address, "trainer", 0, 1).connect(secret="another"), _cpp_job(address, "engine", []) as answers:
