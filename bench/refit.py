@@ -71,6 +71,7 @@ class Task:
     trainers: int
     generators: int
     seconds: float
+    links_alone: bool = False
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -81,6 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default: 7)")
     parser.add_argument("--models", nargs="+", default=[DENSE, EXPERTS, SMALL], choices=[DENSE, EXPERTS, SMALL])
     parser.add_argument("--seconds", type=float, default=120.0, help="for the rounds of one model (default: 120)")
+    parser.add_argument("--links", action="store_true", help="links and plain copies alone: no gloo, no files")
     parser.add_argument("--json", action="store_true", help="print the JSON file as well")
     options = parser.parse_args(arguments)
     mib, rounds = (1, 2) if options.quick else (options.mib, options.rounds)
@@ -90,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     for text in options.ranks:
         trainers, generators = _jobs(parser, text)
         for kind in options.models:
-            task = Task(kind, mib, rounds, trainers, generators, options.seconds)
+            task = Task(kind, mib, rounds, trainers, generators, options.seconds, options.links)
             rows += _measured(task)
     claims = claims_of(rows)
     path = write_json(options.output / "refit.json", rows, claims, FIELDS, not_measured=not_measured(rows))
@@ -137,13 +139,19 @@ def _measure(
     rank: int, ranks: int, task: Task, meeting: Meeting, addresses: list[str], first: list[str], folder: Path | None
 ) -> list[RefitRow]:
     sides = Sides(model_of(task.kind, task.mib, task.trainers, task.generators), task.trainers, task.generators, rank)
+    contenders = [*ways.copies(sides), *ways.ours(sides, addresses, first)]
+    if not task.links_alone:
+        contenders += _others(task, sides, folder)
+    return _timed(rank, task, meeting, sides, contenders)
+
+
+def _others(task: Task, sides: Sides, folder: Path | None) -> list[Way]:
     _meet_on_gloo()
     groups = Groups(task.trainers, task.generators)
-    contenders = [*ways.copies(sides), *ways.ours(sides, addresses, first), in_buckets(sides, groups)]
-    if task.kind != SMALL:
-        contenders += [gathered(sides, groups), messages(sides)]
-        contenders += through_files(sides, groups, folder) if folder else []
-    return _timed(rank, task, meeting, sides, contenders)
+    if task.kind == SMALL:
+        return [in_buckets(sides, groups)]
+    files = through_files(sides, groups, folder) if folder else []
+    return [in_buckets(sides, groups), gathered(sides, groups), messages(sides), *files]
 
 
 def _timed(rank: int, task: Task, meeting: Meeting, sides: Sides, contenders: list[Way]) -> list[RefitRow]:

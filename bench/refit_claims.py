@@ -33,11 +33,11 @@ def claims_of(rows: Sequence[RefitRow]) -> list[Claim]:
 
 def _of_model(what: str, case: Rows) -> list[Claim]:
     limit = MANY_TIMES if case[OURS].cores >= MANY_CORES else FEW_TIMES
+    others = ((GATHERED, TIMES_GATHERED), (BUCKETS, TIMES_BUCKETS))  # left out with --links
     return [
         _at_most(what, case, SHARED, COPY, limit),
         _at_most(what, case, OURS, COPY, ORDINARY_TIMES),
-        _faster(what, case, GATHERED, TIMES_GATHERED),
-        _faster(what, case, BUCKETS, TIMES_BUCKETS),
+        *(_faster(what, case, other, times) for other, times in others if other in case),
         _at_most(what, case, HOLDS, TRAINER_COPY, TIMES_HOLDS),
     ]
 
