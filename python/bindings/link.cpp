@@ -101,12 +101,10 @@ std::unique_ptr<link::Vote> make_vote(const py::object& process_group) {
   return std::make_unique<link::Vote>(group);
 }
 
+// Keeps Python's lock: a thread of Python that an ending interpreter finds waiting for it here would be
+// unwound through C++, which ends the process. So the caller waits in Python until there is a version.
 py::object next_of(HeldVersions& held) {
-  link::SharedTensors next;
-  {
-    const py::gil_scoped_release release;
-    next = held.next();
-  }
+  const link::SharedTensors next = held.next();
   return next == nullptr ? py::none() : py::cast(LinkTensors{next});
 }
 

@@ -1047,7 +1047,7 @@ class LinkHeldVersions:
         """Returns when all have been sent; raises what went wrong with one of them."""
 
     def next(self) -> LinkTensors | None:
-        """For the thread that sends: waits for the next one. None after `close`."""
+        """For the thread that sends, once there is one: the next. None after `close`."""
 
     def done(self, sent: LinkTensors, failure: Exception | None) -> None: ...
     def close(self) -> None: ...

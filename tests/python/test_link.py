@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -346,6 +348,21 @@ def test_a_failed_send_that_did_not_wait_is_raised_by_the_next_call():
         time.sleep(1)
         with pytest.raises(dist.DistBackendError, match="no job subscribed"):
             source.send(wait=False)
+
+
+LEAVES = """
+import sys, torch, shardway as sw
+link = sw.connect(sys.argv[1], "trainer", 0, 1, secret="open", timeout=30)
+source = link.publish({"w": torch.ones(4)})
+assert [source.send(wait=False), source.send(wait=False)] == [1, 2]
+"""
+
+
+def test_a_program_may_end_while_versions_are_held():
+    """Often enough to meet the interpreter's end wherever the thread is."""
+    addresses = [f"tcp://127.0.0.1:{port}" for port in free_ports(4)]
+    programs = [subprocess.Popen([sys.executable, "-c", LEAVES, address]) for address in addresses]
+    assert [program.wait(60) for program in programs] == [0] * len(programs)
 
 
 def test_a_part_of_several_ranks_can_be_made_where_nothing_is_distributed_and_not_be_moved():

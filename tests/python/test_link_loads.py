@@ -126,6 +126,25 @@ def test_an_error_in_a_function_is_raised_there_told_to_all_and_the_next_version
         assert "role generator rank 1: the Load of q raised KeyError: 'no such layer'" in text
 
 
+def _load_until_interrupted(place: Place) -> None:
+    def function(name: str, tensor: torch.Tensor) -> None:
+        raise KeyboardInterrupt
+
+    with place.connect() as link:
+        target = link.subscribe({name: sw.Load(columns(name, 1), torch.float32, function) for name in SHAPES})
+        with pytest.raises(KeyboardInterrupt):
+            target.receive()
+        assert "version 1 did not arrive" in str(target.incomplete)
+        with pytest.raises(dist.DistBackendError, match="the link is closed"):
+            target.receive()
+
+
+def test_an_interrupt_in_a_function_ends_the_version_and_the_link():
+    jobs = {"trainer": (1, lambda place: _publish(place, 1, fails=(1,))), "generator": (1, _load_until_interrupted)}
+    (told,) = run_jobs(jobs)["trainer"][0]
+    assert "role generator" in told
+
+
 def _subscribe_wrongly(place: Place, is_published: Event) -> str:
     layout = columns("down", place.size)
     beyond = sw.Layout(SHAPES["embed"], torch.float32, sw.Mesh((3,)), [sw.Shard(0)])

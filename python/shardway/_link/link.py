@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -43,6 +44,7 @@ class JobLink:
         self._told_of: list[str] = []  # roles whose loss was raised, since the last transfer
         self._ended = ""
         self._held = LinkHeldVersions()  # those of the source
+        self._added = threading.Semaphore(0)
         try:
             self._join(self._deadline_s())
         except BaseException:
@@ -104,6 +106,7 @@ class JobLink:
                 self._held.drain(self.timeout)
         finally:
             self._held.close()
+            self._added.release()
             if is_own:
                 self._membership.leave(is_failing=is_failing)
                 self.leave_joint_group()
@@ -139,9 +142,9 @@ class JobLink:
         if self._ended:
             self._raise(call, f"the link is closed: {self._ended}")
 
-    def send_by(self, held: LinkHeldVersions) -> None:
-        """The versions for which `close` waits."""
-        self._held = held
+    def send_by(self, held: LinkHeldVersions, added: threading.Semaphore) -> None:
+        """The versions for which `close` waits, and for what the thread waits that sends them."""
+        self._held, self._added = held, added
 
     def declare(self, declaration: Message) -> Message:
         """What the hub answers; said again to the next hub, should this one be lost."""

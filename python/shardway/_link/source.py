@@ -28,8 +28,9 @@ class Source:
         self._version = int(link.declare(self._declared.said(PUBLISH))["version"])
         self._promised = self._version
         self._held = LinkHeldVersions()
+        self._added = threading.Semaphore(0)  # versions that the thread has not seen
         self._thread: threading.Thread | None = None
-        link.send_by(self._held)
+        link.send_by(self._held, self._added)
 
     @property
     def version(self) -> int:
@@ -73,12 +74,13 @@ class Source:
     def _hold(self, tensors: LinkTensors) -> None:
         self._link.check_open("send")
         self._held.add(tensors, self._link.timeout)
+        self._added.release()
         if self._thread is None:
             self._thread = threading.Thread(target=self._send_held, name="shardway-link-send", daemon=True)
             self._thread.start()
 
     def _send_held(self) -> None:
-        while (tensors := self._held.next()) is not None:
+        while self._added.acquire() and (tensors := self._held.next()) is not None:
             failure = None
             try:
                 self._sent(tensors, sets=LinkHeldVersions.most)
