@@ -26,10 +26,6 @@ class BackendCalls : public ::testing::TestWithParam<int64_t> {
   }
 };
 
-void expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 const c10d::ReduceOp kSum = c10d::ReduceOp::SUM;
 constexpr std::array<int64_t, 4> kElements = {1, 1000, 20'000, 100'000};
 
@@ -39,7 +35,7 @@ TEST_P(BackendCalls, AreOneMeeting) {
     const auto is_one = [&](const char* name, const std::function<void()>& call) {
       const uint64_t before = group.calls();
       call();
-      expect(group.calls() == before + 1,
+      require(group.calls() == before + 1,
              std::string(name) + " met " + std::to_string(group.calls() - before) + " times");
     };
     for (const int64_t elements : kElements) {
@@ -73,12 +69,12 @@ TEST_P(BackendCalls, GoOnAfterADisagreement) {
         } catch (const c10::ValueError& thrown) {
           error = thrown.what_without_backtrace();
         }
-        expect(error.find("ranks disagree on the number of elements") != std::string::npos, error);
-        expect(at::equal(uneven, at::ones_like(uneven)), "a refused all_reduce has changed its input");
+        require(error.find("ranks disagree on the number of elements") != std::string::npos, error);
+        require(at::equal(uneven, at::ones_like(uneven)), "a refused all_reduce has changed its input");
         const at::Tensor t = at::full({elements}, static_cast<double>(group.rank() + 1));
         calls.all_reduce(t, kSum);
         const int64_t ranks = group.size();
-        expect(at::equal(t, at::full_like(t, static_cast<double>(ranks * (ranks + 1)) / 2)),
+        require(at::equal(t, at::full_like(t, static_cast<double>(ranks * (ranks + 1)) / 2)),
                "a sum after a disagreement is wrong");
       }
     }

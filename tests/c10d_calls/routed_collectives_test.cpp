@@ -96,10 +96,6 @@ class Bodies {
   at::TensorOptions options_;
 };
 
-void expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 // The runner owns the group; the engine only borrows it.
 void run(int64_t ranks, const std::function<void(ShmEngine&, Transport&)>& body) {
   EXPECT_NO_THROW(run_threads(ranks, [&](shm::SharedGroup& group) {
@@ -122,9 +118,9 @@ TEST_P(RoutedCalls, EqualThoseInMemory) {
           backend::MemoryCollectives memory(group, table);
           want = bodies.results(memory);
         });
-        expect(got.size() == want.size(), "a result is missing");
+        require(got.size() == want.size(), "a result is missing");
         for (size_t i = 0; i < got.size(); ++i)
-          expect(got[i].equal(want[i]),
+          require(got[i].equal(want[i]),
                  "result " + std::to_string(i) + " of " + std::to_string(rows) + " rows");
       }
     }
@@ -167,7 +163,7 @@ TEST_P(RoutedCalls, OnADeviceDoNotMatchThoseOnTheCpu) {
     } catch (const c10::ValueError& error) {
       is_refused = std::string(error.what()).find("on a GPU") != std::string::npos;
     }
-    expect(is_refused, "a call on a GPU met one on the CPU");
+    require(is_refused, "a call on a GPU met one on the CPU");
   });
 }
 

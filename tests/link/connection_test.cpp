@@ -62,10 +62,10 @@ class Hub {
   Inbox inbox_;
 };
 
-link::Instant soon() { return link::Instant::clock::now() + 20s; }
+link::Instant deadline() { return link::Instant::clock::now() + 20s; }
 
 HubConnection connected(Hub& hub) {
-  return {hub.take_other_end(), Claim::own("engine", 0, 1), "open", soon()};
+  return {hub.take_other_end(), Claim::own("engine", 0, 1), "open", deadline()};
 }
 
 std::string refusal_by(const std::function<void(Hub&)>& greet) {
@@ -91,7 +91,7 @@ TEST(LinkConnection, AQuestionGetsTheNextAnswerThatIsNoNudge) {
   });
   HubConnection connection = connected(hub);
   EXPECT_EQ(connection.hub().role, "trainer");
-  EXPECT_EQ(connection.ask({{"do", "join"}}, soon()), (Json{{"is", "joined"}}));
+  EXPECT_EQ(connection.ask({{"do", "join"}}, deadline()), (Json{{"is", "joined"}}));
   EXPECT_FALSE(connection.has_news());
   connection.leave();
 }
@@ -149,9 +149,9 @@ TEST(LinkConnection, AHubThatEndsIsGone) {
     hub.hang_up();
   });
   HubConnection connection = connected(hub);
-  EXPECT_THROW(connection.ask({{"do", "join"}}, soon()), link::HubGone);
+  EXPECT_THROW(connection.ask({{"do", "join"}}, deadline()), link::HubGone);
   EXPECT_TRUE(connection.has_news());
-  EXPECT_THROW(connection.ask({{"do", "join"}}, soon()), link::HubGone);
+  EXPECT_THROW(connection.ask({{"do", "join"}}, deadline()), link::HubGone);
 }
 
 TEST(LinkAddress, IsAHostAndAPort) {

@@ -2,8 +2,9 @@
 // came of each as a line of JSON. Used by tests/python/test_link_cpp.py.
 //
 //   linked_program ADDRESS ROLE RANK SIZE SECRET TIMEOUT_S
-#include <ATen/ATen.h>
 #include <shardway/shardway.h>
+
+#include <ATen/ATen.h>
 
 #include <functional>
 #include <iostream>

@@ -24,7 +24,7 @@ class AllReduce : public ::testing::TestWithParam<int64_t> {
 INSTANTIATE_TEST_SUITE_P(, AllReduce, ::testing::Values(1, 2, 3, 4),
                          [](const auto& info) { return std::to_string(info.param) + "ranks"; });
 
-const at::Tensor& mine(const Tensors& tensors, const Group& group) {
+const at::Tensor& own_of(const Tensors& tensors, const Group& group) {
   return tensors[static_cast<size_t>(group.rank())];
 }
 
@@ -38,7 +38,7 @@ TEST_P(AllReduce, GivesEveryRankTheFoldInRankOrder) {
         const Tensors inputs = addends(shape, dtype);
         const at::Tensor expected = folded(inputs, op);
         run_as_threads(ranks(), [&](const Group& group) {
-          const at::Tensor y = all_reduce(mine(inputs, group), {.op = op, .group = group});
+          const at::Tensor y = all_reduce(own_of(inputs, group), {.op = op, .group = group});
           EXPECT_TRUE(same_bits(y, expected)) << name_of(op) << " " << dtype << " " << expected.sizes();
           EXPECT_TRUE(y.is_contiguous());
         });
@@ -58,7 +58,7 @@ TEST_P(AllReduce, TakesEveryDtypeThatCanBeAdded) {
       }
       const at::Tensor expected = folded(wide, Op::sum).to(dtype);
       run_as_threads(ranks(), [&](const Group& group) {
-        EXPECT_TRUE(same_bits(all_reduce(mine(inputs, group), {.group = group}), expected)) << dtype;
+        EXPECT_TRUE(same_bits(all_reduce(own_of(inputs, group), {.group = group}), expected)) << dtype;
       });
     }
   }
@@ -71,11 +71,11 @@ TEST_P(AllReduce, TakesAnyMemoryAndFillsAnyOut) {
     run_as_threads(ranks(), [&](const Group& group) {
       for (const Memory from : {Memory::transposed, Memory::every_second, Memory::inside_a_larger_tensor}) {
         for (const Memory to : {Memory::contiguous, Memory::transposed, Memory::every_second}) {
-          const at::Tensor x = in_memory(from, mine(inputs, group));
+          const at::Tensor x = in_memory(from, own_of(inputs, group));
           const at::Tensor out = empty_in(to, shape, at::kFloat);
           EXPECT_TRUE(all_reduce(x, {.out = out, .group = group}).is_same(out));
           EXPECT_TRUE(same_bits(out, expected));
-          EXPECT_TRUE(same_bits(x, mine(inputs, group)));
+          EXPECT_TRUE(same_bits(x, own_of(inputs, group)));
         }
       }
     });
@@ -87,14 +87,14 @@ TEST_P(AllReduce, AsyncCallsMayBeWaitedForInAnyOrder) {
   const Tensors small = addends({5}, at::kFloat);
   const Tensors large = addends({50001}, at::kFloat);
   run_as_threads(ranks(), [&](const Group& group) {
-    const auto first = all_reduce_async(mine(large, group), {.group = group});
-    const auto second = all_reduce_async(mine(small, group), {.op = Op::max, .group = group});
-    const auto third = all_reduce_async(mine(large, group), {.op = Op::min, .group = group});
+    const auto first = all_reduce_async(own_of(large, group), {.group = group});
+    const auto second = all_reduce_async(own_of(small, group), {.op = Op::max, .group = group});
+    const auto third = all_reduce_async(own_of(large, group), {.op = Op::min, .group = group});
     const auto check_first = [&] { EXPECT_TRUE(same_bits(first.wait(), folded(large, Op::sum))); };
     const auto check_rest = [&] {
       EXPECT_TRUE(same_bits(third.wait(), folded(large, Op::min)));
       EXPECT_TRUE(same_bits(second.wait(), folded(small, Op::max)));
-      EXPECT_TRUE(same_bits(all_reduce(mine(large, group), {.group = group}), folded(large, Op::sum)));
+      EXPECT_TRUE(same_bits(all_reduce(own_of(large, group), {.group = group}), folded(large, Op::sum)));
     };
     if (group.rank() % 2 == 1) check_rest();
     check_first();
@@ -113,11 +113,11 @@ TEST_P(AllReduce, EachGradModeHasItsDenseFormula) {
       run_as_threads(ranks(), [&](const Group& group) {
         const double share = op == Op::avg ? 1 / n : 1;
         const at::Tensor sum = folded(upstream, Op::sum) * share;
-        const at::Tensor own = mine(upstream, group) * share;
+        const at::Tensor own = own_of(upstream, group) * share;
         for (const auto& [grad, expected] :
              {std::pair(Grad::sum, sum), std::pair(Grad::mean, sum / n), std::pair(Grad::local, own)}) {
           const at::Tensor x = at::ones({length}, at::kDouble).requires_grad_();
-          all_reduce(x, {.op = op, .grad = grad, .group = group}).backward(mine(upstream, group));
+          all_reduce(x, {.op = op, .grad = grad, .group = group}).backward(own_of(upstream, group));
           EXPECT_TRUE(at::allclose(x.grad(), expected, 1e-12, 1e-12)) << name_of(op);
         }
       });
@@ -133,9 +133,9 @@ TEST_P(AllReduce, TheGradientCanBeDifferentiatedAgain) {
     const at::Tensor y = folded(inputs, Op::sum);
     const at::Tensor w = folded(weights, Op::sum);
     run_as_threads(ranks(), [&](const Group& group) {
-      const at::Tensor x = mine(inputs, group).clone().requires_grad_();
+      const at::Tensor x = own_of(inputs, group).clone().requires_grad_();
       const at::Tensor result = all_reduce(x, {.group = group});
-      const at::Tensor loss = (mine(weights, group) * result * result * result).sum();
+      const at::Tensor loss = (own_of(weights, group) * result * result * result).sum();
       const at::Tensor first = torch::autograd::grad({loss}, {x}, {}, true, /*create_graph=*/true)[0];
       EXPECT_TRUE(at::allclose(first, 3 * w * y * y, 1e-9, 1e-9));
       const at::Tensor second = torch::autograd::grad({first}, {x}, {at::ones_like(x)})[0];

@@ -51,15 +51,15 @@ INSTANTIATE_TEST_SUITE_P(, Rooted, ::testing::Values(1, 2, 3, 4),
 const at::Tensor& of(const Tensors& tensors, int64_t rank) { return tensors[static_cast<size_t>(rank)]; }
 
 // A width of 5 travels with the header; one of 5000 floats is past its slot.
-constexpr int64_t kWidths[] = {5, 5000};
-constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBool, at::kBFloat16, at::kComplexDouble,
+constexpr int64_t kRowWidths[] = {5, 5000};
+constexpr at::ScalarType kMovedDtypes[] = {at::kFloat, at::kBool, at::kBFloat16, at::kComplexDouble,
                                       at::kFloat8_e4m3fn};
 
 at::Tensor without_rows(const at::Tensor& t, int64_t dim) { return t.narrow(dim, 0, 0); }
 
 TEST_P(Rooted, BroadcastGivesEveryRankTheTensorOfSrc) {
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0, 2}, {3, 5}, {300, 401}}) {
-    for (const at::ScalarType dtype : kDtypes) {
+    for (const at::ScalarType dtype : kMovedDtypes) {
       Tensors inputs;
       for (int64_t r = 0; r < ranks(); ++r)
         inputs.push_back(random_bits(shape, dtype, static_cast<uint64_t>(r)));
@@ -77,8 +77,8 @@ TEST_P(Rooted, BroadcastGivesEveryRankTheTensorOfSrc) {
 }
 
 TEST_P(Rooted, GatherVConcatenatesOnDstAndGivesTheOthersNoRows) {
-  for (const int64_t width : kWidths) {
-    for (const at::ScalarType dtype : kDtypes) {
+  for (const int64_t width : kRowWidths) {
+    for (const at::ScalarType dtype : kMovedDtypes) {
       for (const int64_t dim : {0, 1}) {
         std::vector<int64_t> shape{width, width};
         shape[static_cast<size_t>(1 - dim)] = dim == 0 ? width : 3;
@@ -100,8 +100,8 @@ TEST_P(Rooted, GatherVConcatenatesOnDstAndGivesTheOthersNoRows) {
 }
 
 TEST_P(Rooted, ScatterVGivesEachRankItsPartWithoutTellingTheOthersAnything) {
-  for (const int64_t width : kWidths) {
-    for (const at::ScalarType dtype : kDtypes) {
+  for (const int64_t width : kRowWidths) {
+    for (const at::ScalarType dtype : kMovedDtypes) {
       for (const int64_t dim : {0, 1}) {
         std::vector<int64_t> shape{3, width};
         shape[static_cast<size_t>(dim)] = total();

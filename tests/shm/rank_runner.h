@@ -29,6 +29,12 @@ inline void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
+// A call of the group in which nothing moves.
+inline void meet(shm::SharedGroup& group) {
+  std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
+  group.gather_notes({.rows = rows.data(), .row_bytes = 64});
+}
+
 // How a rank that was a process ended: empty, the text of its exception, or the signal.
 using Endings = std::vector<std::string>;
 

@@ -22,14 +22,14 @@ using Body = std::function<void(TwoLevelSpans& group)>;
 
 constexpr auto kTimeout = std::chrono::seconds(20);
 
-struct RunOptions {
+struct SpanRun {
   bool is_lazy = false;
   std::chrono::milliseconds timeout = kTimeout;
 };
 
 // Gives the first exception on.
 void run(const Labels& labels, const std::shared_ptr<ThreadPost>& post, const Body& body,
-         const RunOptions& options = {}) {
+         const SpanRun& options = {}) {
   const HostMap hosts(labels);
   run_threads_apart(hosts.ranks(), [&](int64_t rank, const ExchangeAmong& among) {
     const auto& mates = hosts.ranks_of(hosts.host_of(rank));

@@ -7,7 +7,7 @@
 namespace shardway::testing {
 namespace {
 
-constexpr double kNoWay = std::numeric_limits<double>::infinity();
+constexpr double kNoStep = std::numeric_limits<double>::infinity();
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 int64_t position_in(const Mesh& mesh, int64_t rank) {
@@ -183,7 +183,7 @@ StepPrices::StepPrices(const Mesh& senders, const Mesh& receivers, const Topolog
 }
 
 double StepPrices::exchange_us(const Held& from, const Held& to) const {
-  if (makes_addends(from.layout, to.layout)) return kNoWay;
+  if (makes_addends(from.layout, to.layout)) return kNoStep;
   std::vector<size_t> pinned;  // dims on which a receiver pulls from its home alone
   bool is_reduction = false;
   for (size_t m = 0; m < from.layout.placements().size(); ++m) {

@@ -15,7 +15,7 @@ namespace {
 using wire::BlockHeader;
 using wire::BlockRows;
 
-constexpr int64_t kRanks = 3;
+constexpr int64_t kCallers = 3;
 constexpr int64_t kRowBytes = 1024;
 
 // What one rank says.
@@ -34,8 +34,8 @@ using Change = std::function<void(Said& said)>;
 class Ranks {
  public:
   // All say the same but for the odd one.
-  Ranks(const Said& usual, int64_t odd_rank, const Change& change) : rows_(kRanks * kRowBytes) {
-    for (int64_t rank = 0; rank < kRanks; ++rank) {
+  Ranks(const Said& usual, int64_t odd_rank, const Change& change) : rows_(kCallers * kRowBytes) {
+    for (int64_t rank = 0; rank < kCallers; ++rank) {
       Said said = usual;
       if (rank == odd_rank) change(said);
       write(said, rank);
@@ -43,11 +43,11 @@ class Ranks {
   }
 
   // Each says something of its own.
-  explicit Ranks(const std::function<Said(int64_t rank)>& say) : rows_(kRanks * kRowBytes) {
-    for (int64_t rank = 0; rank < kRanks; ++rank) write(say(rank), rank);
+  explicit Ranks(const std::function<Said(int64_t rank)>& say) : rows_(kCallers * kRowBytes) {
+    for (int64_t rank = 0; rank < kCallers; ++rank) write(say(rank), rank);
   }
 
-  BlockRows rows() { return {rows_.data(), kRowBytes, kRanks}; }
+  BlockRows rows() { return {rows_.data(), kRowBytes, kCallers}; }
   std::string disagreement(int64_t index = 0) { return wire::disagreement(rows(), kTestKinds, index); }
 
  private:
@@ -60,10 +60,10 @@ class Ranks {
         .recv_sizes = said.recv_sizes,
         .text = said.text.empty() ? std::nullopt : std::optional<std::string_view>(said.text)};
     uint8_t* row = rows_.data() + rank * kRowBytes;
-    wire::write(draft, kRanks, row);
+    wire::write(draft, kCallers, row);
     const wire::Slot slot =
         said.header.has_problem || said.text.empty() ? wire::Slot::tensor : wire::Slot::words;
-    const char* why = wire::why_no_block(row, kRowBytes, kRanks, slot, kTestKinds);
+    const char* why = wire::why_no_block(row, kRowBytes, kCallers, slot, kTestKinds);
     EXPECT_EQ(why, nullptr) << why;
   }
 

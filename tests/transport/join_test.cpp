@@ -168,7 +168,7 @@ TEST(Join, AGroupThatLostARankShrinksAndKeepsTheNumbersOfTheWorld) {
     const Group world = join({.rank = rank, .size = 4, .exchange = exchange});
     const Group part = world.split(rank == 0 ? 1 : 0);
     told(part, rank);
-    if (rank == 2) raise(SIGKILL);
+    if (rank == 2) ::raise(SIGKILL);
     if (rank == 0) return;
     const std::string lost = message_of<c10::DistBackendError>([&] {
       for (;;) told(part, rank);

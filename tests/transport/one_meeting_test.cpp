@@ -27,10 +27,6 @@ class OneMeeting : public ::testing::TestWithParam<int64_t> {
   }
 };
 
-void expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 // A few rows of a row of 4 bytes, up to rows of 256 KiB.
 constexpr std::array<int64_t, 4> kRowElements = {1, 1024, 16 << 10, 64 << 10};
 
@@ -43,7 +39,7 @@ TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
     const auto is_one = [&](const char* name, const std::function<void()>& call) {
       const uint64_t before = counted.calls();
       call();
-      expect(counted.calls() == before + 1,
+      require(counted.calls() == before + 1,
              std::string(name) + " met " + std::to_string(counted.calls() - before) + " times");
     };
     for (const int64_t elements : kRowElements) {
@@ -80,17 +76,17 @@ TEST_P(OneMeeting, ADisagreementOfLargeCallsLeavesTheGroupAsItWas) {
         } catch (const c10::ValueError& thrown) {
           error = thrown.what_without_backtrace();
         }
-        expect(error.find("disagree on shape") != std::string::npos, "no disagreement: " + error);
+        require(error.find("disagree on shape") != std::string::npos, "no disagreement: " + error);
         const Ragged all = all_gather_v(rows_of(group, elements), {.group = group});
         int64_t row = 0;
         for (int64_t rank = 0; rank < group.size(); ++rank) {
           for (int64_t i = 0; i <= rank; ++i, ++row)
-            expect(at::equal(all.tensor[row], at::full({elements}, static_cast<double>(rank))),
+            require(at::equal(all.tensor[row], at::full({elements}, static_cast<double>(rank))),
                    "row " + std::to_string(row) + " is wrong after a disagreement");
         }
       }
     }
-    expect(!counted.is_lost(), "the group is lost");
+    require(!counted.is_lost(), "the group is lost");
   });
 }
 

@@ -23,7 +23,7 @@ TEST_P(TwoLevelContract, Holds) {
   EXPECT_NO_THROW(run_on_hosts({.labels = labels, .between = between}, check.run));
 }
 
-std::string test_name(const ::testing::TestParamInfo<TwoLevelContract::ParamType>& info) {
+std::string name_with_hosts(const ::testing::TestParamInfo<TwoLevelContract::ParamType>& info) {
   std::string name = std::get<0>(info.param).name + "_on";
   for (const int64_t label : std::get<1>(info.param)) name += std::to_string(label);
   return name + (std::get<2>(info.param) == Between::engine ? "_by_engine" : "");
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(, TwoLevelContract,
                                             ::testing::Values(Labels{0, 1}, Labels{0, 0, 1},
                                                               Labels{0, 1, 0, 1}, Labels{0, 0, 0, 1, 1, 2}),
                                             ::testing::Values(Between::mail, Between::engine)),
-                         test_name);
+                         name_with_hosts);
 
 }  // namespace
 }  // namespace shardway::testing

@@ -9,31 +9,31 @@
 namespace shardway::testing {
 namespace {
 
-using Numbers = std::vector<int64_t, KeptMemory<int64_t>>;
+using KeptNumbers = std::vector<int64_t, KeptMemory<int64_t>>;
 
 TEST(KeptMemory, OfALongListServesTheNextOfAboutItsLength) {
   const int64_t* before = nullptr;
   {
-    const Numbers numbers(100'000);
+    const KeptNumbers numbers(100'000);
     before = numbers.data();
   }
-  EXPECT_EQ(Numbers(90'000).data(), before);
+  EXPECT_EQ(KeptNumbers(90'000).data(), before);
 }
 
 TEST(KeptMemory, OfAListInUseServesNoOther) {
-  const Numbers one(100'000, 1);
-  const Numbers other(100'000, 2);
-  EXPECT_EQ(one, Numbers(100'000, 1));
-  EXPECT_EQ(other, Numbers(100'000, 2));
+  const KeptNumbers one(100'000, 1);
+  const KeptNumbers other(100'000, 2);
+  EXPECT_EQ(one, KeptNumbers(100'000, 1));
+  EXPECT_EQ(other, KeptNumbers(100'000, 2));
 }
 
 // Several lists of 8 MiB: only two of them fit into what is kept.
 TEST(KeptMemory, HasALimit) {
-  std::vector<Numbers> lists;
+  std::vector<KeptNumbers> lists;
   for (int i = 0; i < 4; ++i) lists.emplace_back(size_t{1} << 20);
   const int64_t* last = lists[3].data();
   while (!lists.empty()) lists.erase(lists.begin());
-  Numbers again(size_t{1} << 20);
+  KeptNumbers again(size_t{1} << 20);
   EXPECT_NE(again.data(), last);
 }
 
@@ -43,7 +43,7 @@ TEST(KeptMemory, IsSafeFromSeveralThreads) {
   for (int64_t t = 0; t < 4; ++t) {
     threads.emplace_back([t, &wrong] {
       for (int64_t i = 0; i < 200; ++i) {
-        const Numbers numbers(static_cast<size_t>(5'000 + i * 37), t);
+        const KeptNumbers numbers(static_cast<size_t>(5'000 + i * 37), t);
         for (const int64_t number : numbers) wrong[static_cast<size_t>(t)] += number == t ? 0 : 1;
       }
     });

@@ -7,18 +7,12 @@
 #include "layout_reference.h"
 #include "refusal.h"
 #include "shardway/layout.h"
+#include "moves.h"
 
 namespace shardway::testing {
 namespace {
 
 using Numbers = std::vector<int64_t>;
-
-Moves with_peer(const Moves& moves, int64_t peer) {
-  Moves found;
-  std::copy_if(moves.begin(), moves.end(), std::back_inserter(found),
-               [&](const Move& move) { return move.peer == peer; });
-  return found;
-}
 
 // The k-th push of a to b is the k-th pull of b from a, boxes included.
 void expect_pushes_are_pulls(const std::vector<Route>& routes) {

@@ -10,6 +10,7 @@
 
 #include "arbitrary_routes.h"
 #include "rank_simulator.h"
+#include "moves.h"
 
 namespace shardway::testing {
 namespace {
@@ -18,13 +19,6 @@ std::vector<Route> each(const std::vector<Route>& routes, Route (*change)(const 
   std::vector<Route> changed;
   for (const Route& route : routes) changed.push_back(change(route));
   return changed;
-}
-
-Moves with_peer(const Moves& moves, int64_t peer) {
-  Moves found;
-  std::copy_if(moves.begin(), moves.end(), std::back_inserter(found),
-               [&](const Move& m) { return m.peer == peer; });
-  return found;
 }
 
 // The k-th push of a to b is the k-th pull of b from a, boxes included, and moves are ordered by peer.
@@ -202,7 +196,7 @@ Route valid_route() {
   return route;
 }
 
-std::string refusal_of(const std::function<void(Route&)>& spoil) {
+std::string refusal_once_spoilt(const std::function<void(Route&)>& spoil) {
   Route route = valid_route();
   spoil(route);
   return refusal([&] { validate(route); });
@@ -219,54 +213,54 @@ TEST(Validate, AcceptsOffsetsThatOnlyThePeerKnows) {
 }
 
 TEST(Validate, RefusesARankThatIsNotInTheGroup) {
-  EXPECT_EQ(refusal_of([](Route& r) { r.rank = 2; }), "route: rank 2 is not one of 2");
-  EXPECT_EQ(refusal_of([](Route& r) { r.rank = -1; }), "route: rank -1 is not one of 2");
-  EXPECT_EQ(refusal_of([](Route& r) { r.size = 0; }), "route: rank 0 is not one of 0");
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.rank = 2; }), "route: rank 2 is not one of 2");
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.rank = -1; }), "route: rank -1 is not one of 2");
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.size = 0; }), "route: rank 0 is not one of 0");
 }
 
 TEST(Validate, RefusesAPeerThatIsNotInTheGroup) {
-  EXPECT_EQ(refusal_of([](Route& r) { r.pushes[1].peer = 2; }),
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pushes[1].peer = 2; }),
             "route: pushes[1] with rank 2 names no rank of 2");
-  EXPECT_EQ(refusal_of([](Route& r) { r.pulls[0].peer = -1; }),
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pulls[0].peer = -1; }),
             "route: pulls[0] with rank -1 names no rank of 2");
 }
 
 TEST(Validate, RefusesMovesOutOfRankOrder) {
-  EXPECT_EQ(refusal_of([](Route& r) { std::swap(r.pushes[0], r.pushes[1]); }),
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { std::swap(r.pushes[0], r.pushes[1]); }),
             "route: pushes[1] with rank 0 is out of rank order");
 }
 
 TEST(Validate, RefusesABoxOfAnotherNumberOfDims) {
   const std::string why = "has a box of another number of dims than its tensor";
-  EXPECT_EQ(refusal_of([](Route& r) { r.pulls[0].mine = {{0}, {8}}; }), "route: pulls[0] with rank 0 " + why);
-  EXPECT_EQ(refusal_of([](Route& r) { r.pushes[1].mine.extent = {12}; }),
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pulls[0].mine = {{0}, {8}}; }), "route: pulls[0] with rank 0 " + why);
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pushes[1].mine.extent = {12}; }),
             "route: pushes[1] with rank 1 " + why);
 }
 
 TEST(Validate, RefusesABoxOutsideItsTensor) {
-  EXPECT_EQ(refusal_of([](Route& r) {
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) {
               r.pushes[1].mine.offset = {3, 0};
             }),
             "route: pushes[1] with rank 1 has the box [3,6)×[0,4) outside its tensor [0,5)×[0,4)");
-  EXPECT_EQ(refusal_of([](Route& r) {
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) {
               r.pulls[0].mine.offset = {-1, 0};
             }),
             "route: pulls[0] with rank 0 has the box [-1,1)×[0,4) outside its tensor [0,2)×[0,4)");
 }
 
 TEST(Validate, RefusesABoxOfNegativeExtent) {
-  EXPECT_EQ(refusal_of([](Route& r) {
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) {
               r.pulls[0].mine = {{1, 1}, {-1, -1}};
             }),
             "route: pulls[0] with rank 0 has a box of negative extent: [1,0)×[1,0)");
 }
 
 TEST(Validate, RefusesBoxesOfDifferentExtent) {
-  EXPECT_EQ(refusal_of([](Route& r) {
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) {
               r.pushes[1].theirs.extent = {2, 4};
             }),
             "route: pushes[1] with rank 1 has boxes of different extent: [2,5)×[0,4) and [0,2)×[0,4)");
-  EXPECT_EQ(refusal_of([](Route& r) {
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) {
               r.pushes[1].theirs.extent = {4, 3};
             }),
             "route: pushes[1] with rank 1 has boxes of different extent: [2,5)×[0,4) and [0,4)×[0,3)");
@@ -274,7 +268,7 @@ TEST(Validate, RefusesBoxesOfDifferentExtent) {
 
 TEST(Validate, RefusesThePeersBoxOfAnotherNumberOfDims) {
   const auto refused = [](const Box& theirs) {
-    return refusal_of([&](Route& r) {
+    return refusal_once_spoilt([&](Route& r) {
              r.pushes[1].theirs = theirs;
            }).rfind("route: pushes[1] with rank 1 has boxes of different", 0) == 0;
   };
@@ -285,23 +279,23 @@ TEST(Validate, RefusesThePeersBoxOfAnotherNumberOfDims) {
 
 TEST(Validate, RefusesABoxWhoseEndIsPastTheLargestNumber) {
   const std::string text =
-      refusal_of([](Route& r) { r.pushes[1].mine.offset[0] = std::numeric_limits<int64_t>::max() - 1; });
+      refusal_once_spoilt([](Route& r) { r.pushes[1].mine.offset[0] = std::numeric_limits<int64_t>::max() - 1; });
   EXPECT_NE(text.find("outside its tensor"), std::string::npos) << text;
 }
 
 // What a rank gives itself needs no message: one of the two lists is read, so they must agree.
 TEST(Validate, RefusesMovesToItselfThatDoNotMatch) {
   const std::string why = "route: the pulls of rank 0 from itself are not its pushes to itself";
-  EXPECT_EQ(refusal_of([](Route& r) { r.pulls[0].theirs.offset = {9, 0}; }), why);
-  EXPECT_EQ(refusal_of([](Route& r) { r.pulls[0].theirs.offset = {kUnknownOffset, 0}; }), why);
-  EXPECT_EQ(refusal_of([](Route& r) { r.pushes[0].theirs.offset = {1, 0}; }), why);
-  EXPECT_EQ(refusal_of([](Route& r) { r.pulls.clear(); }), why);
-  EXPECT_EQ(refusal_of([](Route& r) { r.pushes.erase(r.pushes.begin()); }), why);
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pulls[0].theirs.offset = {9, 0}; }), why);
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pulls[0].theirs.offset = {kUnknownOffset, 0}; }), why);
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pushes[0].theirs.offset = {1, 0}; }), why);
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pulls.clear(); }), why);
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pushes.erase(r.pushes.begin()); }), why);
 }
 
 TEST(Validate, RefusesADivisorBelowOneAndAvgWithoutOne) {
-  EXPECT_EQ(refusal_of([](Route& r) { r.divisor = 0; }), "route: divisor 0 is below 1");
-  EXPECT_EQ(refusal_of([](Route& r) { r.op = Op::avg; }), "route: avg is written as sum with a divisor");
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.divisor = 0; }), "route: divisor 0 is below 1");
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.op = Op::avg; }), "route: avg is written as sum with a divisor");
 }
 
 }  // namespace

@@ -217,19 +217,19 @@ Crossings crossings(const World& world) {
   return found;
 }
 
-const std::vector<int64_t> kTwoHosts = {0, 0, 0, 1, 1, 1};
+const std::vector<int64_t> kHalves = {0, 0, 0, 1, 1, 1};
 const Split kRows{.shape = {0, 4}, .dim = 0, .sizes = {3, 0, 6, 1, 2, 5}};  // 9 rows here, 8 there
 
 TEST(TwoLevels, AGatherSendsEveryRowToAHostOnce) {
   for (const int64_t element_bytes : {kCut, kWhole}) {
-    const Crossings found = crossings(planned(all_gather_routes(kRows), kTwoHosts, element_bytes));
+    const Crossings found = crossings(planned(all_gather_routes(kRows), kHalves, element_bytes));
     EXPECT_EQ(found.out, (std::vector<int64_t>{36, 32}));
     EXPECT_EQ(found.in, (std::vector<int64_t>{32, 36}));
   }
 }
 
 TEST(TwoLevels, AReduceScatterSendsOneSumPerRow) {
-  const Crossings found = crossings(planned(reduce_scatter_routes(kRows), kTwoHosts, kCut));
+  const Crossings found = crossings(planned(reduce_scatter_routes(kRows), kHalves, kCut));
   EXPECT_EQ(found.out, (std::vector<int64_t>{32, 36}));
   EXPECT_EQ(found.in, (std::vector<int64_t>{36, 32}));
 }
@@ -237,7 +237,7 @@ TEST(TwoLevels, AReduceScatterSendsOneSumPerRow) {
 TEST(TwoLevels, ABroadcastReachesEachHostOnceAndSharesTheWorkThere) {
   std::vector<Route> routes;
   for (int64_t rank = 0; rank < 6; ++rank) routes.push_back(broadcast_route({30}, rank, 6, 1));
-  const World world = planned(routes, kTwoHosts, kCut);
+  const World world = planned(routes, kHalves, kCut);
   EXPECT_EQ(crossings(world).in, (std::vector<int64_t>{0, 30}));
   for (size_t rank = 3; rank < 6; ++rank) {
     ASSERT_EQ(world.plans[rank].copies.pulls.size(), 1U);
@@ -247,7 +247,7 @@ TEST(TwoLevels, ABroadcastReachesEachHostOnceAndSharesTheWorkThere) {
 
 TEST(TwoLevels, TheRanksOfAHostShareTheSumsThatLeaveIt) {
   const World world =
-      planned(reduce_scatter_routes({.shape = {0}, .dim = 0, .sizes = {6, 6, 6, 6, 6, 6}}), kTwoHosts, kCut);
+      planned(reduce_scatter_routes({.shape = {0}, .dim = 0, .sizes = {6, 6, 6, 6, 6, 6}}), kHalves, kCut);
   for (const TwoLevels& plan : world.plans) {
     int64_t sent = 0;
     for (const Move& push : plan.crossing.pushes) sent += push.mine.volume();
@@ -264,7 +264,7 @@ int64_t messages(const World& world) {
 TEST(TwoLevels, BoxesThatSpreadOverTheRanksOfAHostCrossWhole) {
   const Split equal{.shape = {0}, .dim = 0, .sizes = {6, 6, 6, 6, 6, 6}};
   for (const auto& routes : {all_gather_routes(equal), reduce_scatter_routes(equal)}) {
-    const World world = planned(routes, kTwoHosts, kCut);
+    const World world = planned(routes, kHalves, kCut);
     EXPECT_EQ(messages(world), 6);
     for (const TwoLevels& plan : world.plans)
       EXPECT_EQ(plan.copies.pulls.size() + plan.crossing.pulls.size(), 1U) << "rank " << plan.copies.rank;
@@ -274,7 +274,7 @@ TEST(TwoLevels, BoxesThatSpreadOverTheRanksOfAHostCrossWhole) {
 // Of rows 1, 1 and 10, a rank's share is 4: the large box is 2.5 shares, and is cut in three.
 TEST(TwoLevels, ABoxOfSeveralSharesIsCut) {
   const Split uneven{.shape = {0}, .dim = 0, .sizes = {1, 1, 10, 0, 0, 0}};
-  EXPECT_EQ(messages(planned(all_gather_routes(uneven), kTwoHosts, kCut)), 1 + 1 + 3);
+  EXPECT_EQ(messages(planned(all_gather_routes(uneven), kHalves, kCut)), 1 + 1 + 3);
 }
 
 TEST(TwoLevels, OnOneHostNothingCrosses) {

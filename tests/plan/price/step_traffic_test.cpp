@@ -9,6 +9,7 @@
 #include "arbitrary_layouts.h"
 #include "effort.h"
 #include "plan/search/stages.h"
+#include "moves.h"
 
 namespace shardway::testing {
 namespace {
@@ -46,12 +47,6 @@ TEST(StepTraffic, AddsUpToTheStepsFigures) {
       EXPECT_EQ(received, step.total_bytes) << name_of(step.kind);
     }
   }
-}
-
-int64_t elements_to_others(const Moves& moves, int64_t rank) {
-  int64_t elements = 0;
-  for (const Move& move : moves) elements += move.peer == rank ? 0 : move.mine.volume();
-  return elements;
 }
 
 // The step that combines all addends of a layout where they lie.

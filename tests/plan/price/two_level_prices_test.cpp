@@ -14,6 +14,7 @@
 #include "plan/search/stages.h"
 #include "plan_oracle.h"
 #include "shardway/plan.h"
+#include "moves.h"
 
 namespace shardway::testing {
 namespace {
@@ -27,12 +28,6 @@ Topology any_hosts(Dice& dice, int64_t ranks) {
   topology.two_levels = true;
   topology.ranks_per_host = dice.between(int64_t{1}, int64_t{4});
   return topology;
-}
-
-int64_t elements_to_others(const Moves& moves, int64_t rank) {
-  int64_t elements = 0;
-  for (const Move& move : moves) elements += move.peer == rank ? 0 : move.mine.volume();
-  return elements;
 }
 
 // Bytes that ranks send when they run a route of each in two levels, every rank on its own.

@@ -14,7 +14,7 @@ namespace shardway::testing {
 namespace {
 
 // Small bandwidths, so that plans of several steps win.
-const std::vector<Topology> kTopologies{{},
+const std::vector<Topology> kFewTopologies{{},
                                         {.ranks_per_host = 2},
                                         {.base_us = 0.2,
                                          .within_host = {.latency_us = 0.1, .gib_per_s = 0.05},
@@ -148,7 +148,7 @@ TEST(PlanSteps, OfThousandsOfRandomPairsLeadFromSourceToTarget) {
   for (int64_t i = 0; i < tries(10'000); ++i) {
     const LayoutPair pair = any_pair(dice);
     SCOPED_TRACE(text_of(pair));
-    const auto plan = shardway::plan(pair.from, pair.to, {.topology = dice.any_of(kTopologies)});
+    const auto plan = shardway::plan(pair.from, pair.to, {.topology = dice.any_of(kFewTopologies)});
     expect_chain(*plan);
     expect_runs_to_its_target(*plan, dice);
     for (const Step& step : plan->steps) {

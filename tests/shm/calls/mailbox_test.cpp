@@ -76,11 +76,6 @@ TEST(Mailbox, AnotherLengthOrKindIsToldAndNotStored) {
   EXPECT_EQ(run_processes(2, body), (Endings{"", ""}));
 }
 
-void meet(shm::SharedGroup& group) {
-  std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
-  group.gather_notes({.rows = rows.data(), .row_bytes = 64});
-}
-
 std::string loss_in(const std::function<void()>& call) {
   try {
     call();

@@ -86,7 +86,7 @@ struct Call {
   std::vector<bool> is_shared = {};  // by rank
 };
 
-void gather(shm::SharedGroup& group, const Call& call) {
+void check_gather(shm::SharedGroup& group, const Call& call) {
   const int64_t size = group.size();
   Input input(*group.arena(), call.is_shared[static_cast<size_t>(group.rank())], call.number, group.rank(),
               call.sizes[static_cast<size_t>(group.rank())]);
@@ -149,7 +149,7 @@ void all_reduce(shm::SharedGroup& group, const Call& call) {
   require_equal(found, summed(call, group.size(), 0, count), "all-reduce " + std::to_string(call.number));
 }
 
-constexpr std::array kCalls = {gather, reduce_scatter, all_reduce};
+constexpr std::array kCalls = {check_gather, reduce_scatter, all_reduce};
 
 // How a member parts from a group: it says that it leaves in one round, as destroy_process_group does, and
 // drops its reference in the same round or in a later one.

@@ -20,11 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void meet(shm::SharedGroup& group) {
-  std::vector<std::byte> rows(static_cast<size_t>(group.size()) * 64);
-  group.gather_notes({.rows = rows.data(), .row_bytes = 64});
-}
-
 // What a call says when it fails, and that it does so within a second.
 std::string failure_of(const std::function<void()>& call) {
   const auto start = Clock::now();

@@ -45,7 +45,7 @@ size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-void gather(const HostGroup& group) {
+void call_once(const HostGroup& group) {
   const std::vector<int64_t> sizes(static_cast<size_t>(group.size()), 4);
   const std::array<int32_t, 4> mine{};
   std::vector<int32_t> all(static_cast<size_t>(4 * group.size()));
@@ -70,7 +70,7 @@ TEST(LossReport, ATimeoutSaysWhoIsBehindOnEveryRankThatWaits) {
     group.barrier();
     // It never calls again, and stays while the others look.
     if (rank == 2) return std::this_thread::sleep_for(std::chrono::seconds(2));
-    if (!is_lost([&] { gather(group); }) || !is_lost([&] { gather(group); }))
+    if (!is_lost([&] { call_once(group); }) || !is_lost([&] { call_once(group); }))
       throw std::runtime_error("no loss");
     const record::RecordedCall last = record::last_calls().back();
     if (last.op != "all_gather_v" || last.state != record::CallState::failed || last.number != 2)
@@ -103,7 +103,7 @@ TEST(LongWait, IsToldOnceByEveryRankThatWaitsAndNamesWhoIsMissing) {
       while (prints.of(0).empty() || prints.of(1).empty()) std::this_thread::sleep_for(milliseconds(20));
       std::this_thread::sleep_for(milliseconds(600));  // as long again: nothing more is told
     }
-    gather(group);
+    call_once(group);
   });
   EXPECT_EQ(endings, (Endings{"", "", ""}));
   for (const int64_t rank : {0, 1}) {
@@ -125,7 +125,7 @@ TEST(LossReport, ADeathSaysWhoIsDead) {
     group.barrier();
     group.barrier();
     if (rank == 1) raise(SIGKILL);
-    is_lost([&] { gather(group); });
+    is_lost([&] { call_once(group); });
     std::this_thread::sleep_for(milliseconds(300));
   });
   for (const int64_t rank : {0, 2}) {
