@@ -1,16 +1,18 @@
 """Python programs run as forks of this process, which has torch loaded: a new interpreter takes a second and a half of
-CPU time to load it. The ranks that such a program forks have it as well."""
+CPU time to load it. The ranks that such a program forks have it as well, and so have the Python programs that it
+starts, such as the ranks of torchrun: those are forks, too."""
 
 from __future__ import annotations
 
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -22,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def torchrun(ranks: int, *words: object, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """torchrun itself is a fork; the ranks that it starts are programs of their own."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *words]
     return run_forked(command, timeout_s=timeout_s)
 
@@ -69,6 +70,39 @@ def _become(command: list[str], cwd: Path, out: IO[str], err: IO[str], first: Ca
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         torch.set_num_threads(1)
         first()
+        subprocess.Popen.__init__ = _init_of_fork  # type: ignore[method-assign]
+        status = _status_of(_program(command))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+_init_of_program = subprocess.Popen.__init__
+
+
+def _init_of_fork(self: Any, args: Any, *more: Any, **options: Any) -> None:
+    """Popen, of a Python program without execve: what prepares the child becomes the program, and does not return."""
+    words = [args] if isinstance(args, str) else [os.fspath(word) for word in args]
+    command = words[2:] if words[1:2] == ["-u"] else words[1:]
+    if words[0] == sys.executable and command and (command[0] == "-m" or not command[0].startswith("-")):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        options["preexec_fn"] = lambda: _become_started(command, options.get("env"))
+    _init_of_program(self, args, *more, **options)
+
+
+def _become_started(command: list[str], environment: Mapping[str, str] | None) -> NoReturn:
+    """In a child whose streams, folder and session are as they shall be. execve would do the rest."""
+    status = 1
+    try:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        if environment is not None:
+            os.environ.clear()
+            os.environ.update(environment)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         status = _status_of(_program(command))
         sys.stdout.flush()
         sys.stderr.flush()
