@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.huge_pages import use_huge_pages
+
 torch.set_num_threads(1)
 
 
@@ -42,3 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folder = Path(__file__).parent
     places = {folder / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    if not session.config.pluginmanager.has_plugin("dsession"):  # this process runs tests itself: with -n, a worker
+        use_huge_pages()
