@@ -28,11 +28,12 @@ program:  ## build build/program/bin/shardway alone, which needs no torch and no
 	@cmake --preset no-torch -B build/program -DSHARDWAY_TESTS=OFF >/dev/null
 	@echo "== building the program" && cmake --build build/program --target shardway_program
 
+# C++ and Python tests side by side: both wait as often as they work. What ctest prints comes at the end.
 test: everything  ## build all; run the C++ and Python tests, the examples among them
-	@echo "== C++ tests and examples"
-	@ctest --test-dir $(BUILD) --output-on-failure -j 2
-	@echo "== Python tests and examples"
-	@$(PYTHON) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder tests
+	@echo "== C++ tests and Python tests, examples among them"
+	@ctest --test-dir $(BUILD) --output-on-failure -j 1 >build/ctest.log 2>&1 & cpp=$$!; failed=; \
+	  $(PYTHON) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder tests || failed=yes; \
+	  wait $$cpp || failed=yes; grep -v -E "^ *Start +[0-9]+:|   Passed +[0-9.]+ sec *$$" build/ctest.log; test -z "$$failed"
 
 # A thread of qemu 7.2 may hold the lock of GLib's slices while the program forks: the child waits for it for ever.
 # With G_SLICE=always-malloc GLib uses malloc, whose locks survive a fork.
