@@ -5,7 +5,7 @@
 // so do the gradients: all_gather_v passes back what every other rank's loss says about a rank's rows.
 // A program of several processes: `shardway launch -n 4 ./contrastive`, or torchrun, or mpirun.
 #include <ATen/ATen.h>
-#include <shardway/shardway.h>
+#include <shardway/collectives.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 // those of one process with all tokens and all experts. A program of several processes:
 // `shardway launch -n 4 ./expert_exchange`, or torchrun, or mpirun.
 #include <ATen/ATen.h>
-#include <shardway/shardway.h>
+#include <shardway/collectives.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
