@@ -5,8 +5,8 @@
 set(SHARDWAY_VIEWS ${PROJECT_BINARY_DIR}/rooms CACHE PATH "where those views lie; builds that share them share a compiler cache")
 mark_as_advanced(SHARDWAY_VIEWS)
 
-# shardway_grouped(RESULT NAME SOURCE...): the files that are compiled for these sources. Up to eight sources are included by
-# one file, which takes half to a quarter of the time: see docs/decisions/0023-build.md. A source that has options of its own
+# shardway_grouped(RESULT NAME SOURCE...): the files that are compiled for these sources. Up to 18 sources, or
+# `sources_a_group`, are included by one file, which takes half to a quarter of the time: see docs/decisions/0023-build.md. A source that has options of its own
 # (set before) is compiled alone. The names that sources hide in anonymous namespaces have to differ within a target.
 option(SHARDWAY_GROUPED "Compile several sources as one file" ON)
 
@@ -27,7 +27,10 @@ function(shardway_grouped result name)
     endif()
   endforeach()
   list(LENGTH sources count)
-  math(EXPR groups "(${count} + 7) / 8")
+  if(NOT sources_a_group)
+    set(sources_a_group 18)
+  endif()
+  math(EXPR groups "(${count} + ${sources_a_group} - 1) / ${sources_a_group}")
   set(first 0)
   set(group 0)
   while(first LESS count)

@@ -36,7 +36,7 @@ TEST_P(BackendCalls, AreOneMeeting) {
       const uint64_t before = group.calls();
       call();
       require(group.calls() == before + 1,
-             std::string(name) + " met " + std::to_string(group.calls() - before) + " times");
+              std::string(name) + " met " + std::to_string(group.calls() - before) + " times");
     };
     for (const int64_t elements : kElements) {
       const at::Tensor x = at::ones({ranks, elements});
@@ -75,7 +75,7 @@ TEST_P(BackendCalls, GoOnAfterADisagreement) {
         calls.all_reduce(t, kSum);
         const int64_t ranks = group.size();
         require(at::equal(t, at::full_like(t, static_cast<double>(ranks * (ranks + 1)) / 2)),
-               "a sum after a disagreement is wrong");
+                "a sum after a disagreement is wrong");
       }
     }
   });

@@ -121,7 +121,7 @@ TEST_P(RoutedCalls, EqualThoseInMemory) {
         require(got.size() == want.size(), "a result is missing");
         for (size_t i = 0; i < got.size(); ++i)
           require(got[i].equal(want[i]),
-                 "result " + std::to_string(i) + " of " + std::to_string(rows) + " rows");
+                  "result " + std::to_string(i) + " of " + std::to_string(rows) + " rows");
       }
     }
   });

@@ -4,8 +4,6 @@
 //   linked_program ADDRESS ROLE RANK SIZE SECRET TIMEOUT_S
 #include <shardway/shardway.h>
 
-#include <ATen/ATen.h>
-
 #include <functional>
 #include <iostream>
 #include <map>

@@ -53,7 +53,7 @@ const at::Tensor& of(const Tensors& tensors, int64_t rank) { return tensors[stat
 // A width of 5 travels with the header; one of 5000 floats is past its slot.
 constexpr int64_t kRowWidths[] = {5, 5000};
 constexpr at::ScalarType kMovedDtypes[] = {at::kFloat, at::kBool, at::kBFloat16, at::kComplexDouble,
-                                      at::kFloat8_e4m3fn};
+                                           at::kFloat8_e4m3fn};
 
 at::Tensor without_rows(const at::Tensor& t, int64_t dim) { return t.narrow(dim, 0, 0); }
 

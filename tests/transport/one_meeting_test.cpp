@@ -40,7 +40,7 @@ TEST_P(OneMeeting, OfEveryCollectiveThatMoves) {
       const uint64_t before = counted.calls();
       call();
       require(counted.calls() == before + 1,
-             std::string(name) + " met " + std::to_string(counted.calls() - before) + " times");
+              std::string(name) + " met " + std::to_string(counted.calls() - before) + " times");
     };
     for (const int64_t elements : kRowElements) {
       const at::Tensor x = rows_of(group, elements);
@@ -82,7 +82,7 @@ TEST_P(OneMeeting, ADisagreementOfLargeCallsLeavesTheGroupAsItWas) {
         for (int64_t rank = 0; rank < group.size(); ++rank) {
           for (int64_t i = 0; i <= rank; ++i, ++row)
             require(at::equal(all.tensor[row], at::full({elements}, static_cast<double>(rank))),
-                   "row " + std::to_string(row) + " is wrong after a disagreement");
+                    "row " + std::to_string(row) + " is wrong after a disagreement");
         }
       }
     }

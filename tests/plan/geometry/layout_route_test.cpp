@@ -5,9 +5,9 @@
 #include "arbitrary_layouts.h"
 #include "effort.h"
 #include "layout_reference.h"
+#include "moves.h"
 #include "refusal.h"
 #include "shardway/layout.h"
-#include "moves.h"
 
 namespace shardway::testing {
 namespace {

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "arbitrary_routes.h"
-#include "rank_simulator.h"
 #include "moves.h"
+#include "rank_simulator.h"
 
 namespace shardway::testing {
 namespace {
@@ -232,7 +232,10 @@ TEST(Validate, RefusesMovesOutOfRankOrder) {
 
 TEST(Validate, RefusesABoxOfAnotherNumberOfDims) {
   const std::string why = "has a box of another number of dims than its tensor";
-  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pulls[0].mine = {{0}, {8}}; }), "route: pulls[0] with rank 0 " + why);
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) {
+              r.pulls[0].mine = {{0}, {8}};
+            }),
+            "route: pulls[0] with rank 0 " + why);
   EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.pushes[1].mine.extent = {12}; }),
             "route: pushes[1] with rank 1 " + why);
 }
@@ -278,8 +281,8 @@ TEST(Validate, RefusesThePeersBoxOfAnotherNumberOfDims) {
 }
 
 TEST(Validate, RefusesABoxWhoseEndIsPastTheLargestNumber) {
-  const std::string text =
-      refusal_once_spoilt([](Route& r) { r.pushes[1].mine.offset[0] = std::numeric_limits<int64_t>::max() - 1; });
+  const std::string text = refusal_once_spoilt(
+      [](Route& r) { r.pushes[1].mine.offset[0] = std::numeric_limits<int64_t>::max() - 1; });
   EXPECT_NE(text.find("outside its tensor"), std::string::npos) << text;
 }
 
@@ -295,7 +298,8 @@ TEST(Validate, RefusesMovesToItselfThatDoNotMatch) {
 
 TEST(Validate, RefusesADivisorBelowOneAndAvgWithoutOne) {
   EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.divisor = 0; }), "route: divisor 0 is below 1");
-  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.op = Op::avg; }), "route: avg is written as sum with a divisor");
+  EXPECT_EQ(refusal_once_spoilt([](Route& r) { r.op = Op::avg; }),
+            "route: avg is written as sum with a divisor");
 }
 
 }  // namespace

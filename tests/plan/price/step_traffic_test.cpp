@@ -8,8 +8,8 @@
 
 #include "arbitrary_layouts.h"
 #include "effort.h"
-#include "plan/search/stages.h"
 #include "moves.h"
+#include "plan/search/stages.h"
 
 namespace shardway::testing {
 namespace {

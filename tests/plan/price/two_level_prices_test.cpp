@@ -9,12 +9,12 @@
 
 #include "arbitrary_layouts.h"
 #include "effort.h"
+#include "moves.h"
 #include "plan/geometry/exchange_rules.h"
 #include "plan/hosts/two_levels.h"
 #include "plan/search/stages.h"
 #include "plan_oracle.h"
 #include "shardway/plan.h"
-#include "moves.h"
 
 namespace shardway::testing {
 namespace {

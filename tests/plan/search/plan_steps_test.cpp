@@ -15,14 +15,14 @@ namespace {
 
 // Small bandwidths, so that plans of several steps win.
 const std::vector<Topology> kFewTopologies{{},
-                                        {.ranks_per_host = 2},
-                                        {.base_us = 0.2,
-                                         .within_host = {.latency_us = 0.1, .gib_per_s = 0.05},
-                                         .between_hosts = {.latency_us = 1, .gib_per_s = 0.005},
-                                         .ranks_per_host = 2},
-                                        {.base_us = 0.01,
-                                         .within_host = {.latency_us = 2, .gib_per_s = 0.5},
-                                         .between_hosts = {.latency_us = 2, .gib_per_s = 0.5}}};
+                                           {.ranks_per_host = 2},
+                                           {.base_us = 0.2,
+                                            .within_host = {.latency_us = 0.1, .gib_per_s = 0.05},
+                                            .between_hosts = {.latency_us = 1, .gib_per_s = 0.005},
+                                            .ranks_per_host = 2},
+                                           {.base_us = 0.01,
+                                            .within_host = {.latency_us = 2, .gib_per_s = 0.5},
+                                            .between_hosts = {.latency_us = 2, .gib_per_s = 0.5}}};
 
 struct Sent {
   int64_t most = 0;
