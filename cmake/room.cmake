@@ -5,9 +5,10 @@
 set(SHARDWAY_VIEWS ${PROJECT_BINARY_DIR}/rooms CACHE PATH "where those views lie; builds that share them share a compiler cache")
 mark_as_advanced(SHARDWAY_VIEWS)
 
-# shardway_grouped(RESULT NAME SOURCE...): the files that are compiled for these sources. Up to 18 sources, or
-# `sources_a_group`, are included by one file, which takes half to a quarter of the time: see docs/decisions/0023-build.md. A source that has options of its own
-# (set before) is compiled alone. The names that sources hide in anonymous namespaces have to differ within a target.
+# shardway_grouped(RESULT NAME SOURCE...): the files that are compiled for these sources. Up to eight of them, or
+# `sources_a_group`, are included by one file, which takes half to a quarter of the time: see docs/decisions/0023-build.md. A
+# source that has options of its own (set before) is compiled alone. The names that sources hide in anonymous namespaces have
+# to differ within a target.
 option(SHARDWAY_GROUPED "Compile several sources as one file" ON)
 
 function(shardway_grouped result name)
@@ -28,7 +29,7 @@ function(shardway_grouped result name)
   endforeach()
   list(LENGTH sources count)
   if(NOT sources_a_group)
-    set(sources_a_group 18)
+    set(sources_a_group 8)
   endif()
   math(EXPR groups "(${count} + ${sources_a_group} - 1) / ${sources_a_group}")
   set(first 0)

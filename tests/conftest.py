@@ -22,21 +22,21 @@ def seed() -> int:
 
 # The files that take longest, longest first: a worker that took one of them last would end long after the others.
 LONGEST = (
-    "python/test_examples.py",
-    "python/test_scarcity.py",
-    "python/test_compile.py",
-    "python/test_shrink.py",
     "consumer/test_consumer.py",
+    "mpi/test_mpi.py",
+    "python/test_examples.py",
+    "python/test_compile.py",
+    "python/test_scarcity.py",
+    "python/test_shrink.py",
     "cli/test_stuck_job.py",
+    "python/test_surface_table.py",
     "cli/test_launch.py",
     "python/test_soak.py",
     "python/test_dtensor_programs.py",
-    "mpi/test_mpi.py",
     "transport/test_contract.py",
     "python/test_gloo_lost_peer.py",
+    "docs/test_types.py",
     "cli/test_calibrate.py",
-    "cli/test_torch_bench.py",
-    "python/test_surface_table.py",
 )
 
 
