@@ -161,7 +161,7 @@ class FakeGloo : public c10d::Backend {
   c10::intrusive_ptr<Options> options_;
 };
 
-class LifelinesTest : public testing::Test {
+class LifelinesTest : public ::testing::Test {
  protected:
   void lay(std::chrono::milliseconds timeout = std::chrono::hours(1)) {
     gloo_ = c10::make_intrusive<FakeGloo>(timeout);

@@ -1,11 +1,12 @@
-/* Where the payloads of one rank lie, call after call: Payloads::place in src/shm/board/board.h.
+/* Where the payloads of one rank lie, call after call, in one of two areas: Payloads::place in src/shm/board/board.h.
  *
  * One rank places payloads of any size: its input with a note, and in a call of two legs (legs.h) its share as well. When
  * it places an input, a peer may still read what the call before placed, and nothing older; when it places a share, all
  * have met, and only this call's input may be read. Nothing may overlap what may be read. No other rank is needed: when
  * a peer reads is the subject of meeting.pml.
  *
- * The unit is 16 KiB, more than the two places of kNearBytes: a payload of up to kNearBytes lies in front of all others, in one of
+ * Each area is such a row by itself: what lies in the other one only leaves more room. Its length is six times its largest
+ * payload, as here. In the front area the unit is 16 KiB, more than the two places of kNearBytes: a payload of up to kNearBytes lies in front of all others, in one of
  * two places by turns. It is left out here, for it touches neither the others nor the one before it.
  */
 #define FIRST 1  /* Payloads::kFirst, rounded up */
