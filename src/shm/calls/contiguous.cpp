@@ -74,7 +74,8 @@ Part part_of(const ContiguousCall& call, int64_t rank, Input& own) {
 Path path_of(const GroupState& state, const ContiguousCall& call) {
   if (!sends_anything(call, state.waiting->rank())) return Path::none;
   if (fits_inside(call, state.waiting->rank())) return Path::inside;
-  return direct_path(state, call.input, call.input_bytes, call.input_bytes).value_or(Path::staged);
+  const int64_t taken = taken_by_others(call, state.waiting->rank()).bytes();
+  return direct_path(state, call.input, taken, call.input_bytes).value_or(Path::staged);
 }
 
 void await_readers(Waiting& waiting, uint64_t number, const Few<ContiguousCall::Send>& sends) {
