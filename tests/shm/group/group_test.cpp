@@ -260,6 +260,42 @@ TEST_P(ShmGroup, NotesOfEveryLengthArrive) {
   EXPECT_NO_THROW(run_threads(GetParam(), body));
 }
 
+// Notes that all ranks say alike are not read (NotePlace). One that differs in a byte, or in zeros at its
+// end, is, whichever rank says it.
+TEST_P(ShmGroup, ANoteThatDiffersALittleIsHeard) {
+  struct Change {
+    size_t length;
+    size_t at;
+    int value;
+  };
+  const auto body = [](shm::SharedGroup& group) {
+    for (const Change& change :
+         {Change{77, 77, 0}, {77, 0, 1}, {77, 76, 1}, {77, 71, 128}, {64, 8, 9}, {80, 80, 0}}) {
+      for (int64_t odd = 0; odd < group.size(); ++odd) {
+        const auto note_of_rank = [&](int64_t rank) {
+          std::vector<std::byte> note(77, std::byte(3));
+          if (rank != odd) return note;
+          note.resize(change.length);
+          if (change.at < change.length) note[change.at] = std::byte(change.value);
+          return note;
+        };
+        const std::vector<std::byte> mine = note_of_rank(group.rank());
+        std::vector<std::byte> rows(static_cast<size_t>(group.size() * 128));
+        std::vector<int64_t> lengths(static_cast<size_t>(group.size()));
+        group.gather_notes({.note = mine, .rows = rows.data(), .row_bytes = 128, .lengths = lengths.data()});
+        for (int64_t rank = 0; rank < group.size(); ++rank) {
+          const std::vector<std::byte> expected = note_of_rank(rank);
+          const std::byte* row = rows.data() + rank * 128;
+          if (lengths[static_cast<size_t>(rank)] != static_cast<int64_t>(expected.size()) ||
+              !std::equal(expected.begin(), expected.end(), row))
+            throw std::runtime_error("another note");
+        }
+      }
+    }
+  };
+  EXPECT_NO_THROW(run_threads(GetParam(), body));
+}
+
 // Of rank 1, and of the others.
 struct Mixed {
   const char* name;
