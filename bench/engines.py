@@ -18,8 +18,8 @@ from bench.engine_contenders import BACKEND, DTYPES, GLOO, OPS, OURS, PREPARED, 
 from bench.engine_modules import Module, found_modules, join_engines
 from bench.forked_ranks import run_ranks
 from bench.mpis import PEERS
+from bench.options import parser_of
 from bench.report import (
-    OUTPUT_FOLDER,
     Claim,
     Progress,
     Row,
@@ -108,18 +108,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.engines",
-        description=__doc__,
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("engines", __doc__, HELP)
     parser.add_argument("--quick", action="store_true", help="three sizes and one run")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="numbers of ranks (default: 2)")
     parser.add_argument("--runs", type=int, help="whole runs, each with ranks of its own (default: 5, quick 1)")
     parser.add_argument("--seconds", type=float, default=0.4, help="for one case, at least five rounds")
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder of the engines (default: build/peers)")
-    parser.add_argument("--output", type=Path, default=OUTPUT_FOLDER, help="folder (default: build/bench)")
     return parser
 
 

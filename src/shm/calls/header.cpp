@@ -26,7 +26,7 @@ Path path_for(const GroupState& state, const Part& part, int64_t bytes_in_memory
   return direct_path(state, part.input.data, bytes, bytes_in_memory).value_or(Path::staged);
 }
 
-// A longer note takes longer to hash than to read: 2 ns for eight bytes.
+// A longer note is read, and not hashed: both go over all of its bytes.
 constexpr size_t kMostHashed = 1 << 10;
 
 // Of bytes that mean the same on all ranks, eight at a time. Multiplying mixes upwards, and shifting brings
